@@ -1,0 +1,54 @@
+"""The `kenthash` command. One short function a command; the logic lives in the rooms they call.
+
+Standard output carries results only (with --json: one JSON value); logs, progress and errors go to standard error.
+Exit code 0: done, 1: failed, 2: misused. The rooms are imported inside the commands, so that `--help` is quick.
+"""
+
+import logging
+import sys
+
+import typer
+
+from kenthash.cli import data
+from kenthash.errors import KenthashError
+
+app = typer.Typer(
+    name="kenthash",
+    help="Text and picture search in a few bytes an item, and the study of how to learn such codes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data.app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what is done on standard error."),
+) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(levelname)s: %(message)s",
+    )
+    if version:
+        from kenthash import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    try:
+        app()
+    except KenthashError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `kenthash ... | head`
+        sys.stderr.close()
+        sys.exit(0)

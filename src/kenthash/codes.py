@@ -1,0 +1,43 @@
+"""Binary codes: sign, pack, unpack, Hamming distance.
+
+Bit i of a code is 1 where h_i >= 0 (so sign(0) = +1). Bits are packed little-endian within a byte, so that the 8
+bytes of a 64-bit code read as one little-endian uint64.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kenthash.errors import UsageError
+
+Codes = NDArray[np.uint8]  # [N, bits / 8]
+
+MIN_BITS, MAX_BITS = 8, 1024
+
+
+def check_bits(bits: int) -> int:
+    if bits % 8 or not MIN_BITS <= bits <= MAX_BITS:
+        raise UsageError(f"{bits} bits: the code length must be a multiple of 8 from {MIN_BITS} to {MAX_BITS}")
+    return bits
+
+
+def pack(outputs: ArrayLike) -> Codes:
+    """Sign real outputs [N, K] and pack them to codes [N, K/8]. NaN has no sign and is refused."""
+    h = np.asarray(outputs)
+    if h.ndim != 2:
+        raise UsageError(f"outputs must have two dimensions [items, bits], not shape {h.shape}")
+    check_bits(h.shape[1])
+    if h.dtype.kind == "f" and np.isnan(h).any():
+        row = int(np.isnan(h).any(axis=1).argmax())
+        raise UsageError(f"outputs of item {row} hold NaN, which has no sign: check its features")
+    return np.packbits(h >= 0, axis=1, bitorder="little")
+
+
+def unpack(codes: Codes) -> NDArray[np.int8]:
+    """Codes [N, K/8] to signs [N, K] in {-1, +1}."""
+    bits = np.unpackbits(codes, axis=1, bitorder="little").astype(np.int8)
+    return 2 * bits - 1
+
+
+def hamming(a: Codes, b: Codes) -> NDArray[np.int64]:
+    """Hamming distances [len(a), len(b)]. The plain form, for small sets; `search` and `evaluation` have kernels."""
+    return np.bitwise_count(a[:, None, :] ^ b[None, :, :]).sum(axis=2, dtype=np.int64)

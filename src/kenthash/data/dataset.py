@@ -1,0 +1,49 @@
+"""The one table that every reader fills: items with an id, a picture, texts and labels."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.errors import DataError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """N items of C classes.
+
+    `pictures` and `texts` are None where the source has none at hand (a feature pack keeps only vectors, and its
+    texts are optional). An item has one or more texts: five captions of a COCO photo, the tags of a Flickr one
+    joined by spaces. `labels` is multi-hot; rows of zeros are legal here, `data check` counts them.
+    """
+
+    name: str
+    ids: list[str]
+    labels: NDArray[np.uint8]  # [N, C]
+    classes: list[str]
+    pictures: list[Path] | None = None
+    texts: list[list[str]] | None = None
+    licence: str = ""
+    notes: list[str] = field(default_factory=list)  # what the reader left out and why, one line each
+
+    def __post_init__(self) -> None:
+        n = len(self.ids)
+        if n == 0:
+            raise DataError(f"{self.name}: there are no items")
+        if self.labels.ndim != 2 or self.labels.dtype != np.uint8:
+            raise DataError(f"{self.name}: labels must be uint8 [items, classes], not {self.labels.dtype} {self.labels.shape}")
+        for part, size in (("labels", len(self.labels)), ("pictures", _size(self.pictures)), ("texts", _size(self.texts))):
+            if size is not None and size != n:
+                raise DataError(f"{self.name}: {n} ids but {size} rows of {part}")
+        if self.labels.shape[1] != len(self.classes):
+            raise DataError(f"{self.name}: labels have {self.labels.shape[1]} columns but there are {len(self.classes)} class names")
+        if self.labels.max(initial=0) > 1:
+            raise DataError(f"{self.name}: labels must be 0 or 1, found {self.labels.max()}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def _size(part: list[Path] | list[list[str]] | None) -> int | None:
+    return None if part is None else len(part)

@@ -1,0 +1,101 @@
+"""Splits: who asks, who is learned from, who is searched.
+
+One permutation of the items by seed; query = its first part, train = the next, database = everything but the
+query (so it contains train, as in the field). Protocol `honest` cuts a validation part off the end of train, which
+is then not trained on; protocol `paper` trains on all of train and has no validation.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.errors import DataError, UsageError
+from kenthash.files import atomic_write
+
+Protocol = Literal["honest", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = ("honest", "paper")
+
+Rows = NDArray[np.int64]
+
+FIELD_QUERY, FIELD_TRAIN = 5_000, 10_000
+# The smallest set on which the field takes 5,000 queries and 10,000 training items is MIRFLICKR-25K with 24,581.
+FIELD_ITEMS = 22_500
+
+
+@dataclass(frozen=True)
+class Split:
+    protocol: Protocol
+    seed: int
+    query: Rows
+    train: Rows
+    validation: Rows
+    database: Rows
+
+    def digest(self) -> str:
+        """A short name of exactly this split, recorded with every figure made on it."""
+        parts = (self.query, self.train, self.validation, self.database)
+        return hashlib.sha256(b"|".join(p.astype("<i8").tobytes() for p in parts)).hexdigest()[:16]
+
+    def save(self, path: Path) -> None:
+        with atomic_write(path) as stream:
+            np.savez(
+                stream, protocol=self.protocol, seed=self.seed, query=self.query, train=self.train,
+                validation=self.validation, database=self.database,
+            )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: Path) -> "Split":
+        try:
+            with np.load(path, allow_pickle=False) as parts:
+                protocol = str(parts["protocol"])
+                if protocol not in PROTOCOLS:
+                    raise KeyError(f"protocol {protocol!r}")
+                rows = {name: parts[name].astype(np.int64) for name in ("query", "train", "validation", "database")}
+                return cls(protocol=protocol, seed=int(parts["seed"]), **rows)
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path}: not a saved split: {error}") from error
+
+
+def default_sizes(items: int) -> tuple[int, int]:
+    """(query, train): the field's 5,000 and 10,000, scaled down for sets that are too small for them.
+
+    Small sets ask with a tenth and learn from at most half; from 1,000 queries on the tenth is rounded down to
+    hundreds. 20,250 items give 2,000 and 10,000.
+    """
+    if items >= FIELD_ITEMS:
+        return FIELD_QUERY, FIELD_TRAIN
+    query = items // 10
+    if query >= 1_000:
+        query -= query % 100
+    return query, min(FIELD_TRAIN, items // 2)
+
+
+def make_split(
+    items: int,
+    seed: int,
+    protocol: Protocol = "honest",
+    query: int | None = None,
+    train: int | None = None,
+    validation: int | None = None,
+) -> Split:
+    """Split `items` rows. Sizes left None follow `default_sizes`; validation is a tenth of train."""
+    if protocol not in PROTOCOLS:
+        raise UsageError(f"protocol {protocol!r}: choose one of {', '.join(PROTOCOLS)}")
+    default_query, default_train = default_sizes(items)
+    q = default_query if query is None else query
+    t = default_train if train is None else train
+    v = 0 if protocol == "paper" else (t // 10 if validation is None else validation)
+    if q < 1 or v < 0 or t - v < 1 or (protocol == "honest" and v < 1) or q + t > items:
+        raise DataError(
+            f"{items} items cannot be split into {q} queries and {t} training items, {v} of them for validation: "
+            "use more items (at least 20) or give sizes that fit"
+        )
+    order = np.random.default_rng(seed).permutation(items)
+    learn = order[q : q + t]
+    return Split(
+        protocol=protocol, seed=seed, query=order[:q], train=learn[: t - v], validation=learn[t - v :], database=order[q:]
+    )  # fmt: skip

@@ -1,0 +1,17 @@
+"""Shared by all tests: a missing component skips a test on a developer's machine and fails it in CI."""
+
+import importlib
+import os
+from types import ModuleType
+
+import pytest
+
+
+def need(module: str) -> ModuleType:
+    """Import an optional component, or skip (fail where CI is set, which installs all of them)."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"{module} is missing and CI must have it: {error}")
+        pytest.skip(f"{module} is not installed")
