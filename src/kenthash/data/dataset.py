@@ -15,7 +15,8 @@ class Dataset:
 
     `pictures` and `texts` are None where the source has none at hand (a feature pack keeps only vectors, and its
     texts are optional). An item has one or more texts: five captions of a COCO photo, the tags of a Flickr one
-    joined by spaces. `labels` is multi-hot; rows of zeros are legal here, `data check` counts them.
+    joined by spaces, one empty string where the source has nothing to say of it. `labels` is multi-hot; rows of zeros
+    are legal here, `data check` counts them. Ids are lines of `ids.txt` one day, so a line break in one is refused.
     """
 
     name: str
@@ -32,14 +33,24 @@ class Dataset:
         if n == 0:
             raise DataError(f"{self.name}: there are no items")
         if self.labels.ndim != 2 or self.labels.dtype != np.uint8:
-            raise DataError(f"{self.name}: labels must be uint8 [items, classes], not {self.labels.dtype} {self.labels.shape}")
-        for part, size in (("labels", len(self.labels)), ("pictures", _size(self.pictures)), ("texts", _size(self.texts))):
+            raise DataError(
+                f"{self.name}: labels must be uint8 [items, classes], not {self.labels.dtype} {self.labels.shape}"
+            )
+        parts = (("labels", len(self.labels)), ("pictures", _size(self.pictures)), ("texts", _size(self.texts)))
+        for part, size in parts:
             if size is not None and size != n:
                 raise DataError(f"{self.name}: {n} ids but {size} rows of {part}")
         if self.labels.shape[1] != len(self.classes):
-            raise DataError(f"{self.name}: labels have {self.labels.shape[1]} columns but there are {len(self.classes)} class names")
+            raise DataError(
+                f"{self.name}: labels have {self.labels.shape[1]} columns but there are {len(self.classes)} class names"
+            )
         if self.labels.max(initial=0) > 1:
             raise DataError(f"{self.name}: labels must be 0 or 1, found {self.labels.max()}")
+        for row, item in enumerate(self.ids):
+            if not item or "\n" in item or "\r" in item:
+                raise DataError(f"{self.name}: id {item!r} of item {row} is empty or has a line break")
+            if self.texts is not None and not self.texts[row]:
+                raise DataError(f"{self.name}: item {item} has no text, not even an empty one")
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -21,6 +21,8 @@ PROTOCOLS: tuple[Protocol, ...] = ("honest", "paper")
 
 Rows = NDArray[np.int64]
 
+PARTS = ("query", "train", "validation", "database")
+
 FIELD_QUERY, FIELD_TRAIN = 5_000, 10_000
 # The smallest set on which the field takes 5,000 queries and 10,000 training items is MIRFLICKR-25K with 24,581.
 FIELD_ITEMS = 22_500
@@ -47,17 +49,43 @@ class Split:
                 validation=self.validation, database=self.database,
             )  # fmt: skip
 
+    @property
+    def items(self) -> int:
+        """How many items were split: whoever loads a split compares this with the data at hand."""
+        return len(self.query) + len(self.database)
+
     @classmethod
     def load(cls, path: Path) -> "Split":
         try:
             with np.load(path, allow_pickle=False) as parts:
                 protocol = str(parts["protocol"])
                 if protocol not in PROTOCOLS:
-                    raise KeyError(f"protocol {protocol!r}")
-                rows = {name: parts[name].astype(np.int64) for name in ("query", "train", "validation", "database")}
-                return cls(protocol=protocol, seed=int(parts["seed"]), **rows)
-        except (OSError, ValueError, KeyError) as error:
+                    raise ValueError(f"its protocol is {protocol!r}")
+                rows = {name: parts[name] for name in PARTS}
+                if any(part.ndim != 1 or part.dtype.kind != "i" for part in rows.values()):
+                    raise ValueError("its parts are not lists of row numbers")
+                rows = {name: part.astype(np.int64) for name, part in rows.items()}
+                split = cls(protocol=protocol, seed=int(parts["seed"]), **rows)
+        except OSError as error:
+            raise DataError(f"{path}: not a saved split: {error.strerror or error}") from error
+        except Exception as error:  # zipfile and zlib have errors of their own for every kind of damage
             raise DataError(f"{path}: not a saved split: {error}") from error
+        if fault := _fault(split):
+            raise DataError(f"{path}: not a saved split: {fault}")
+        return split
+
+
+def _fault(split: Split) -> str:
+    """What is wrong with the rows of a split, or nothing."""
+    everyone = np.concatenate([split.query, split.database])
+    if not np.array_equal(np.sort(everyone), np.arange(len(everyone))):
+        return "query and database together are not every item once"
+    learned = np.concatenate([split.train, split.validation])
+    if len(np.unique(learned)) != len(learned):
+        return "train and validation share items"
+    if not np.isin(learned, split.database).all():
+        return "train or validation have items that are not in the database"
+    return ""
 
 
 def default_sizes(items: int) -> tuple[int, int]:
@@ -85,6 +113,8 @@ def make_split(
     """Split `items` rows. Sizes left None follow `default_sizes`; validation is a tenth of train."""
     if protocol not in PROTOCOLS:
         raise UsageError(f"protocol {protocol!r}: choose one of {', '.join(PROTOCOLS)}")
+    if seed < 0:
+        raise UsageError(f"seed {seed}: a seed is 0 or a positive whole number")
     default_query, default_train = default_sizes(items)
     q = default_query if query is None else query
     t = default_train if train is None else train
@@ -97,5 +127,10 @@ def make_split(
     order = np.random.default_rng(seed).permutation(items)
     learn = order[q : q + t]
     return Split(
-        protocol=protocol, seed=seed, query=order[:q], train=learn[: t - v], validation=learn[t - v :], database=order[q:]
-    )  # fmt: skip
+        protocol=protocol,
+        seed=seed,
+        query=order[:q],
+        train=learn[: t - v],
+        validation=learn[t - v :],
+        database=order[q:],
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.pack import read_pack
+from kenthash.data.readers.pack import check_offsets, read_pack
 from kenthash.errors import DataError
 from kenthash.files import load_array, read_json
 
@@ -27,6 +27,7 @@ class FeaturePack:
     text: Vectors  # [M, Dt]
     text_offsets: NDArray[np.int64]  # [N + 1]
     encoders: dict[str, str]
+    encoder: str = ""  # what `load_encoder` takes for new pictures and texts; "" where that is not known
 
     @classmethod
     def open(cls, path: Path) -> "FeaturePack":
@@ -35,16 +36,30 @@ class FeaturePack:
         image, text, offsets = (load_array(path / f"{part}.npy") for part in ("image", "text", "text_offsets"))
         for part, vectors in (("image.npy", image), ("text.npy", text)):
             if vectors.ndim != 2 or vectors.dtype not in (np.float16, np.float32):
-                raise DataError(f"{path / part}: must be float16 or float32 with two dimensions, is {vectors.dtype} {vectors.shape}")
+                raise DataError(
+                    f"{path / part}: must be float16 or float32 with two dimensions, is {vectors.dtype} {vectors.shape}"
+                )
         n = len(dataset)
         if len(image) != n:
             raise DataError(f"{path / 'image.npy'}: {len(image)} rows, but ids.txt has {n}")
-        if offsets.shape != (n + 1,) or offsets.dtype != np.int64:
-            raise DataError(f"{path / 'text_offsets.npy'}: must be int64 [{n + 1}], is {offsets.dtype} {offsets.shape}")
-        if offsets[0] != 0 or offsets[-1] != len(text) or (np.diff(offsets) < 1).any():
-            raise DataError(f"{path / 'text_offsets.npy'}: must rise from 0 to the {len(text)} rows of text.npy, one or more an item")
-        return cls(path, dataset, image, text, np.asarray(offsets), read_json(path / "meta.json").get("encoders", {}))
+        check_offsets(path / "text_offsets.npy", offsets, n, len(text), "text.npy")
+        meta = read_json(path / "meta.json")
+        encoders, encoder = meta.get("encoders", {}), str(meta.get("encoder", ""))
+        return cls(path, dataset, image, text, np.asarray(offsets), encoders, encoder)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
+
+def bad_rows(pack: FeaturePack) -> dict[str, list[int]]:
+    """Rows of image.npy and of text.npy that hold NaN or infinity, which spread from one item to a whole batch."""
+    return {"image.npy": _not_finite(pack.image), "text.npy": _not_finite(pack.text)}
+
+
+def _not_finite(vectors: Vectors, block: int = 8192) -> list[int]:
+    """In blocks, since a pack may be larger than memory."""
+    rows: list[int] = []
+    for start in range(0, len(vectors), block):
+        finite = np.isfinite(vectors[start : start + block]).all(axis=1)
+        rows += (start + np.flatnonzero(~finite)).tolist()
+    return rows

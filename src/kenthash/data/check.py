@@ -1,0 +1,205 @@
+"""Is a data set fit to learn from and to search? Counts, co-occurrence, and what to do about what is wrong.
+
+Co-occurrence is measured as in the paper (appendix on the Chaos Index): the average co-occurring labels of a class c,
+
+    ACL(c) = 1/|N_c| * sum over i in N_c of (|l_i|_1 - 1),
+
+with N_c the items of class c and l_i the multi-hot labels of item i. Of COCO's classes the complex ones have about
+4.1, the plain ones about 1.1.
+"""
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.data.dataset import Dataset
+from kenthash.data.pictures import BadPicture, open_picture
+from kenthash.data.report import ClassCount, PairCount, Problem, Report
+from kenthash.data.splits import make_split
+from kenthash.errors import DataError
+from kenthash.progress import track
+
+MAX_PAIRS = 20
+BLOCK = 256  # pictures handed to the threads at once, so that an interrupt is obeyed soon
+SIDE = 224  # what encoders ask for: JPEG is then decoded at a fraction of its size, yet read to its end
+
+
+def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
+    """Look at all of a data set; `pictures=False` does not open its pictures, which takes the most time."""
+    problems = [
+        *_id_problems(dataset),
+        *_label_problems(dataset),
+        *_text_problems(dataset),
+        *(_picture_problems(dataset.ids, dataset.pictures) if pictures and dataset.pictures else ()),
+        *_size_problems(dataset),
+    ]
+    counts, sizes = np.unique(dataset.labels.sum(axis=1, dtype=np.int64), return_counts=True)
+    return Report(
+        name=dataset.name,
+        items=len(dataset),
+        pictures=None if dataset.pictures is None else len(dataset.pictures),
+        texts=None if dataset.texts is None else sum(map(len, dataset.texts)),
+        classes=_class_counts(dataset),
+        labels_per_item=dict(zip(counts.tolist(), sizes.tolist(), strict=True)),
+        pairs=_pair_counts(dataset),
+        licence=dataset.licence,
+        notes=list(dataset.notes),
+        problems=problems,
+        pictures_checked=pictures,
+    )
+
+
+def average_cooccurring_labels(labels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """ACL [C] of each class; 0 where a class has no items."""
+    others = labels.sum(axis=1, dtype=np.int64) - 1
+    items = labels.sum(axis=0, dtype=np.int64)
+    return np.asarray((labels.T.astype(np.float64) @ others) / np.maximum(items, 1))
+
+
+def _class_counts(dataset: Dataset) -> list[ClassCount]:
+    items = dataset.labels.sum(axis=0, dtype=np.int64).tolist()
+    acl = average_cooccurring_labels(dataset.labels).tolist()
+    counts = [ClassCount(*one) for one in zip(dataset.classes, items, acl, strict=True)]
+    return sorted(counts, key=lambda one: (-one.items, one.name))
+
+
+def _pair_counts(dataset: Dataset) -> list[PairCount]:
+    exact = dataset.labels.astype(np.float32)  # a float product is fast, and exact up to 16 million items
+    together = np.rint(exact.T @ exact).astype(np.int64)
+    first, second = np.triu_indices(len(dataset.classes), k=1)
+    items = together[first, second]
+    pairs = []
+    for place in np.argsort(-items, kind="stable")[:MAX_PAIRS].tolist():
+        a, b = int(first[place]), int(second[place])
+        if both := int(items[place]):
+            share = both / int(min(together[a, a], together[b, b]))
+            pairs.append(PairCount(dataset.classes[a], dataset.classes[b], both, share))
+    return pairs
+
+
+def _id_problems(dataset: Dataset) -> Iterator[Problem]:
+    if twice := [item for item, times in Counter(dataset.ids).items() if times > 1]:
+        yield Problem(
+            "error",
+            f"ids that occur more than once: {len(twice):,}; a search result would not say which item it is",
+            "give every item one row and an id of its own",
+            twice,
+        )
+
+
+def _label_problems(dataset: Dataset) -> Iterator[Problem]:
+    bare = np.flatnonzero(~dataset.labels.any(axis=1)).tolist()
+    if len(bare) == len(dataset):
+        yield Problem(
+            "warning",
+            "no item has a label, so nothing can be learned from these data",
+            "add labels to train on them; to encode and search them with a trained model, none are needed",
+        )
+        return
+    if bare:
+        yield Problem(
+            "warning",
+            f"items without a label: {len(bare):,}; they are relevant to nothing",
+            "label them or take them out before training; searching does not mind them",
+            [dataset.ids[row] for row in bare],
+        )
+    occurs = dataset.labels.max(axis=0).tolist()
+    if unused := [name for name, once in zip(dataset.classes, occurs, strict=True) if not once]:
+        yield Problem(
+            "warning",
+            f"classes that never occur: {len(unused):,}; each still takes a proxy in training",
+            "take them out of the list of classes, unless items of them are to come",
+            unused,
+        )
+
+
+def _text_problems(dataset: Dataset) -> Iterator[Problem]:
+    if dataset.texts is None:
+        if dataset.pictures is not None:  # a feature pack has its texts as vectors
+            yield Problem("warning", "no item has a text, so pictures cannot be matched with words", 'add "text"')
+        return
+    wordless = [
+        item
+        for item, texts in zip(dataset.ids, dataset.texts, strict=True)
+        if not all(any(map(str.isalnum, text)) for text in texts)
+    ]
+    if wordless:
+        yield Problem(
+            "warning",
+            f"items with a text without words: {len(wordless):,}",
+            "write a text, or take the empty ones out: an item may keep its other texts",
+            wordless,
+        )
+
+
+def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[Problem]:
+    bad: list[str] = []
+    same: dict[bytes, list[str]] = defaultdict(list)
+    for item, found in zip(ids, track(_look_at_all(paths), "pictures", len(paths), "pictures"), strict=True):
+        if isinstance(found, str):
+            bad.append(f"{item}: {found}")
+        elif item not in same[found]:
+            same[found].append(item)
+    if bad:
+        yield Problem(
+            "error" if len(bad) == len(paths) else "warning",
+            f"pictures that cannot be read: {len(bad):,} of {len(paths):,}",
+            "replace these files or take their rows out; `kenthash encode` skips them",
+            bad,
+        )
+    if twins := [" = ".join(items) for items in same.values() if len(items) > 1]:
+        yield Problem(
+            "warning",
+            f"pictures that are there more than once, byte for byte: {len(twins):,}; a query may find its own copy",
+            "keep one of each, with the labels of all",
+            twins,
+        )
+
+
+def _look_at_all(paths: list[Path]) -> Iterator[bytes | str]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(paths), BLOCK):
+            yield from pool.map(_look_at, paths[start : start + BLOCK])
+
+
+def _look_at(path: Path) -> bytes | str:
+    """The digest of a readable picture's file, or why it is not one."""
+    try:
+        open_picture(path, shorter_side=SIDE)
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+    except BadPicture as error:
+        return str(error).removeprefix(f"{path}: ")
+    except OSError as error:
+        return str(error.strerror)
+
+
+def feature_problems(rows: dict[str, list[int]]) -> list[Problem]:
+    """What is wrong with the vectors of a pack: for each of its files, the rows that hold NaN or infinity."""
+    return [
+        Problem(
+            "error",
+            f"rows of {part} with NaN or infinity: {len(bad):,}; they would spread to whole batches",
+            "encode the data again; if it comes back, check the pictures or texts of these rows",
+            [f"row {row}" for row in bad],
+        )
+        for part, bad in rows.items()
+        if bad
+    ]
+
+
+def _size_problems(dataset: Dataset) -> Iterator[Problem]:
+    try:
+        make_split(len(dataset), seed=0)
+    except DataError:
+        yield Problem(
+            "warning",
+            f"{len(dataset)} items are too few to be split into queries, training and validation items",
+            "add items: 20 can be split, a few thousand can be learned from",
+        )

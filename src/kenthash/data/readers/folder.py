@@ -1,0 +1,145 @@
+"""A folder of pictures with `metadata.jsonl`, after the habit of Hugging Face's ImageFolder.
+
+    {"file_name": "street/a.jpg", "text": "two dogs and a kite", "labels": ["dog", "kite"]}
+
+`file_name` is relative to the metadata file, whose folder may have folders. `text` is a string; `texts`, a list of
+strings. Other keys are ignored. Without a metadata file in the folder itself, those in folders below it are read
+(train/, test/ ...). `metadata.csv` with the columns file_name, text and labels (separated by semicolons) is read where
+there is no .jsonl. `classes.json`, a list of names, fixes the classes and their order; else they are sorted labels.
+"""
+
+import json
+import os
+import stat
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from kenthash.data.dataset import Dataset
+from kenthash.data.pictures import SUFFIXES
+from kenthash.data.readers.metadata import metadata_files, read_rows
+from kenthash.data.readers.source import inside, multi_hot, note
+from kenthash.errors import DataError
+from kenthash.files import read_json
+
+LOOK = 20_000  # entries looked at before a folder is said to have no pictures
+
+
+def first_picture(path: Path) -> Path | None:
+    return next((file for file in islice(path.rglob("*"), LOOK) if file.suffix.lower() in SUFFIXES), None)
+
+
+@dataclass
+class _Rows:
+    """What has been read so far, and what was wrong with other rows (each with its file and line)."""
+
+    ids: list[str] = field(default_factory=list)
+    pictures: list[Path] = field(default_factory=list)
+    texts: list[list[str]] = field(default_factory=list)
+    labels: list[list[str]] = field(default_factory=list)
+    nameless: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+
+
+def read_folder(path: Path) -> Dataset:
+    files = metadata_files(path)
+    if not files:
+        example = first_picture(path)
+        name = example.relative_to(path).as_posix() if example else "a.jpg"
+        row = {"file_name": name, "text": "two dogs and a kite", "labels": ["dog", "kite"]}
+        raise DataError(f"{path}: pictures without metadata.jsonl: write one with a line a picture: {json.dumps(row)}")
+    rows = _Rows()
+    for file in files:
+        fence = _Fence(file.parent)
+        for line, row in read_rows(file):
+            _add(rows, path, file, line, row, fence)
+    if not rows.ids:
+        raise DataError(f"{files[0]}: no row has a picture that is here, such as {(rows.missing or ['none'])[0]}")
+
+    classes, unknown = _classes(path, rows.labels)
+    columns = {name: column for column, name in enumerate(classes)}
+    silent = [item for item, texts in zip(rows.ids, rows.texts, strict=True) if not any(texts)]
+    remarks = [
+        ("rows left out, no picture file", rows.missing),
+        ("rows left out, no file_name in them", rows.nameless),
+        ("rows whose text or labels are not strings, taken without them", rows.strange),
+        ("labels left out, not in classes.json", unknown),
+        ("items without a text", silent if len(silent) < len(rows.ids) else []),
+    ]
+    return Dataset(
+        name=path.name,
+        ids=rows.ids,
+        labels=multi_hot([[columns[name] for name in names if name in columns] for names in rows.labels], len(classes)),
+        classes=classes,
+        pictures=rows.pictures,
+        texts=rows.texts if len(silent) < len(rows.ids) else None,
+        notes=[note(what, which) for what, which in remarks if which],
+    )
+
+
+def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fence") -> None:
+    where = f"{file.relative_to(root)}:{line}"
+    name = row.get("file_name") if isinstance(row, dict) else None
+    if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
+        rows.nameless.append(where)
+        return
+    if not inside(name):
+        raise DataError(f"{file}:{line}: file_name {name!r} leads out of the folder: use a path below it")
+    picture = file.parent / name
+    there = fence.check(picture)
+    if there is None:
+        rows.missing.append(f"{where} {name}")
+        return
+    if not there:
+        raise DataError(f"{file}:{line}: file_name {name!r} is a link out of the folder: copy the picture here")
+    texts, labels = _strings(row.get("texts", row.get("text"))), _strings(row.get("labels"))
+    if texts is None or labels is None:
+        rows.strange.append(where)
+    rows.ids.append(picture.relative_to(root).as_posix())
+    rows.pictures.append(picture)
+    rows.texts.append(texts or [""])
+    rows.labels.append(labels or [])
+
+
+class _Fence:
+    """Whether pictures are inside a folder, links followed. A folder is resolved once, not once a picture."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.folders: dict[Path, bool] = {}
+
+    def check(self, picture: Path) -> bool | None:
+        """True inside, False outside, None where there is no such file."""
+        try:
+            kind = os.lstat(picture).st_mode
+            if stat.S_ISLNK(kind):
+                return picture.resolve(strict=True).is_relative_to(self.root) if picture.is_file() else None
+        except OSError:
+            return None
+        if not stat.S_ISREG(kind):
+            return None
+        folder = picture.parent
+        if folder not in self.folders:
+            self.folders[folder] = folder.resolve().is_relative_to(self.root)
+        return self.folders[folder]
+
+
+def _strings(value: Any) -> list[str] | None:
+    """A string or a list of strings as a list; nothing as an empty list; anything else as None."""
+    if value is None:
+        return []
+    values = [value] if isinstance(value, str) else value
+    return values if isinstance(values, list) and all(isinstance(one, str) for one in values) else None
+
+
+def _classes(path: Path, labels: list[list[str]]) -> tuple[list[str], list[str]]:
+    """The classes, and the labels that are none of them."""
+    seen = sorted({name for names in labels for name in names})
+    if not (path / "classes.json").is_file():
+        return seen, []
+    listed = read_json(path / "classes.json")
+    if _strings(listed) is None or isinstance(listed, str) or len(set(listed)) != len(listed):
+        raise DataError(f"{path / 'classes.json'}: must be a list of names, each once")
+    return listed, [name for name in seen if name not in set(listed)]

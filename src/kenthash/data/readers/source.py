@@ -1,0 +1,59 @@
+"""What readers share: text files from elsewhere, names that stay inside a folder, and notes on what was left out."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.errors import DataError
+
+EXAMPLES = 3
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file without their ends; bytes that are not UTF-8 (old Flickr tags) become U+FFFD."""
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    lines = text.split("\n")  # not splitlines: a tag may hold U+2028, which is no end of a line
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def inside(name: str) -> bool:
+    """Whether a relative name, as a metadata file gives it, cannot lead out of its folder."""
+    return name.strip("./") != "" and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+
+
+def file_names(folder: Path) -> frozenset[str]:
+    """The names of the files in a folder, or none where there is no such folder: one look for many items."""
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_file())
+    except OSError:
+        return frozenset()
+
+
+def subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return []
+
+
+def multi_hot(rows: Sequence[Iterable[int]], classes: int) -> NDArray[np.uint8]:
+    """Lists of class columns to labels [N, C]."""
+    labels = np.zeros((len(rows), classes), dtype=np.uint8)
+    for row, columns in enumerate(rows):
+        for column in columns:
+            labels[row, column] = 1
+    return labels
+
+
+def note(what: str, which: Sequence[str]) -> str:
+    """One line on what was left out or lacks something: what, how many, and the first few."""
+    shown = ", ".join(which[:EXAMPLES]) + (", ..." if len(which) > EXAMPLES else "")
+    return f"{what}: {len(which):,} ({shown})"

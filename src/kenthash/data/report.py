@@ -1,0 +1,164 @@
+"""What `data check` found, as a value, as JSON and as a page that is read at a glance in 80 columns."""
+
+import textwrap
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+WIDTH = 80
+SHOWN = 5  # classes and pairs on the page; the JSON has all classes
+EXAMPLES = 3
+LAST_BIN = 10  # labels an item from here on share a line
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and what to do about it. With an error the data cannot be used as they are."""
+
+    kind: Literal["error", "warning"]
+    what: str
+    remedy: str
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """A class, how many items have it, and how many other labels these have on average: ACL(c), see `check`."""
+
+    name: str
+    items: int
+    acl: float
+
+
+@dataclass(frozen=True)
+class PairCount:
+    """Two classes, how many items have both, and which share that is of the items of the rarer one."""
+
+    first: str
+    second: str
+    items: int
+    share: float
+
+
+@dataclass
+class Report:
+    name: str
+    items: int
+    pictures: int | None  # None: the data have none at hand
+    texts: int | None
+    classes: list[ClassCount]  # the most frequent first
+    labels_per_item: dict[int, int]  # number of labels -> items
+    pairs: list[PairCount]  # the most frequent first
+    licence: str
+    notes: list[str]  # what the reader left out
+    problems: list[Problem]
+    pictures_checked: bool
+
+    @property
+    def usable(self) -> bool:
+        return all(problem.kind != "error" for problem in self.problems)
+
+    @property
+    def mean_labels(self) -> float:
+        return sum(labels * items for labels, items in self.labels_per_item.items()) / self.items
+
+    @property
+    def mean_acl(self) -> float:
+        """The mean of ACL(c) over the classes that occur."""
+        occurring = [one.acl for one in self.classes if one.items]
+        return sum(occurring) / len(occurring) if occurring else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        summary = {"usable": self.usable, "mean_labels": self.mean_labels, "mean_acl": self.mean_acl}
+        return summary | asdict(self)
+
+    def to_text(self) -> str:
+        parts = [self._summary(), self._labels(), self._classes(), self._pairs(), self._notes(), self._problems()]
+        return "\n\n".join(part for part in parts if part)
+
+    def _summary(self) -> str:
+        warnings = sum(problem.kind == "warning" for problem in self.problems)
+        errors = len(self.problems) - warnings
+        verdict = "usable" if self.usable else "not usable as it is"
+        counts = [_count(errors, "error")] * (errors > 0) + [_count(warnings, "warning")] * (warnings > 0)
+        pictures = "none here" if self.pictures is None else f"{self.pictures:,}"
+        unopened = " (not opened)" if self.pictures and not self.pictures_checked else ""
+        texts = "none here" if self.texts is None else f"{self.texts:,}"
+        occurring = [one for one in self.classes if one.items]
+        lines = [
+            f"{self.name}: {verdict}" + (f", {' and '.join(counts)}" if counts else ", nothing is wrong"),
+            "",
+            f"  items     {self.items:,}",
+            f"  pictures  {pictures}{unopened}",
+            f"  texts     {texts}",
+            f"  classes   {len(self.classes):,}",
+        ]
+        if occurring:
+            lines.append(f"  labels    {self.mean_labels:.2f} an item; mean ACL {self.mean_acl:.2f}")
+        return "\n".join(lines)
+
+    def _labels(self) -> str:
+        if not self.classes:
+            return ""
+        bins: dict[str, int] = {}
+        for labels in range(max(self.labels_per_item) + 1):
+            name = str(labels) if labels < LAST_BIN else f"{LAST_BIN}+"
+            bins[name] = bins.get(name, 0) + self.labels_per_item.get(labels, 0)
+        top = max(bins.values())
+        rows = [f"  {name:>3} {items:>10,}  {'#' * round(50 * items / top)}".rstrip() for name, items in bins.items()]
+        return "\n".join(["labels an item", *rows])
+
+    def _classes(self) -> str:
+        occurring = [one for one in self.classes if one.items]
+        if not occurring:
+            return ""
+        by_acl = sorted(occurring, key=lambda one: (-one.acl, one.name))
+        few = SHOWN if len(occurring) >= 2 * SHOWN else len(occurring)
+        groups = [("head", occurring[:few])]
+        if few == SHOWN:
+            groups += [("tail", occurring[-few:]), ("most company", by_acl[:few]), ("least company", by_acl[-few:])]
+        lines = [f"{'classes':<46}{'items':>10}{'share':>9}{'ACL':>8}"]
+        for group, members in groups:
+            for place, one in enumerate(members):
+                label = group if place == 0 else ""
+                share = one.items / self.items
+                lines.append(f"  {label:<14}{_cut(one.name, 28):<30}{one.items:>10,}{share:>9.1%}{one.acl:>8.2f}")
+        return "\n".join(lines)
+
+    def _pairs(self) -> str:
+        if not self.pairs:
+            return ""
+        lines = [f"{'together most often':<46}{'items':>10}{'of the rarer':>17}"]
+        for pair in self.pairs[:SHOWN]:
+            names = f"{_cut(pair.first, 20)} + {_cut(pair.second, 20)}"
+            lines.append(f"  {names:<44}{pair.items:>10,}{pair.share:>17.1%}")
+        return "\n".join(lines)
+
+    def _notes(self) -> str:
+        return "\n".join(["noted by the reader", *(_wrap(one, "  - ") for one in self.notes)]) if self.notes else ""
+
+    def _problems(self) -> str:
+        lines = []
+        for problem in sorted(self.problems, key=lambda one: one.kind):  # errors first
+            lines.append(_wrap(problem.what, f"{problem.kind}: ", "  "))
+            lines += [f"  {_cut(example, WIDTH - 2)}" for example in problem.examples[:EXAMPLES]]
+            lines += ["  ..."] * (len(problem.examples) > EXAMPLES)
+            lines.append(_wrap(problem.remedy, "  -> ", "     "))
+        return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _cut(text: str, width: int) -> str:
+    """Shortened in the middle: the end of a file name matters as much as its start."""
+    plain = "".join(character if character.isprintable() else "?" for character in text)
+    if len(plain) <= width:
+        return plain
+    half = (width - 3) // 2
+    return plain[: width - 3 - half] + "..." + plain[-half:]
+
+
+def _wrap(text: str, start: str, indent: str | None = None) -> str:
+    blank = " " * len(start) if indent is None else indent
+    return textwrap.fill(_cut(text, 600), WIDTH, initial_indent=start, subsequent_indent=blank, break_on_hyphens=False)
