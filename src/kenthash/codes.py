@@ -26,6 +26,8 @@ def pack(outputs: ArrayLike) -> Codes:
     if h.ndim != 2:
         raise UsageError(f"outputs must have two dimensions [items, bits], not shape {h.shape}")
     check_bits(h.shape[1])
+    if h.dtype.kind not in "fi":
+        raise UsageError(f"outputs of type {h.dtype} have no sign: give real outputs, or signs -1 and +1")
     if h.dtype.kind == "f" and np.isnan(h).any():
         row = int(np.isnan(h).any(axis=1).argmax())
         raise UsageError(f"outputs of item {row} hold NaN, which has no sign: check its features")
@@ -40,4 +42,6 @@ def unpack(codes: Codes) -> NDArray[np.int8]:
 
 def hamming(a: Codes, b: Codes) -> NDArray[np.int64]:
     """Hamming distances [len(a), len(b)]. The plain form, for small sets; `search` and `evaluation` have kernels."""
-    return np.bitwise_count(a[:, None, :] ^ b[None, :, :]).sum(axis=2, dtype=np.int64)
+    if a.shape[1:] != b.shape[1:]:
+        raise UsageError(f"codes of {8 * a.shape[-1]} and {8 * b.shape[-1]} bits have no distance")
+    return np.asarray(np.bitwise_count(a[:, None, :] ^ b[None, :, :]).sum(axis=2, dtype=np.int64))

@@ -1,0 +1,170 @@
+"""The two calls: `evaluate_codes` for everything about a retrieval, `map_of` for its mAP alone, every epoch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kenthash.codes import Codes
+from kenthash.errors import DataError, UsageError
+from kenthash.evaluation.bits import bit_use
+from kenthash.evaluation.breakdown import by_class, by_label_count
+from kenthash.evaluation.curves import RECALL_LEVELS, precision_at_recall, within_radius
+from kenthash.evaluation.inputs import Labels, Retrieval, Ties, check_cutoffs, check_ties
+from kenthash.evaluation.ndcg import ndcg_at
+from kenthash.evaluation.ranking import Scores, average_precision, hits_at
+from kenthash.evaluation.report import Evaluation
+from kenthash.evaluation.significance import bootstrap_interval
+from kenthash.evaluation.stable import stable_scores
+from kenthash.evaluation.tally import Tally, tallies
+
+KS = (10, 100, 1000)
+RADII = (0, 1, 2)
+CURVE = (1, 2, 5, 10, 20, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000)  # N of the precision@N figure
+
+
+def map_of(
+    query_codes: Codes,
+    database_codes: Codes,
+    query_labels: Labels,
+    database_labels: Labels,
+    ties: Ties = "expected",
+    k: int | None = None,
+    exclude_self: bool = False,
+    device: str = "cpu",
+) -> float:
+    """mAP@k (None: @ALL) over the queries that have a relevant item."""
+    return _mean(
+        per_query_ap(query_codes, database_codes, query_labels, database_labels, ties, k, exclude_self, device)
+    )
+
+
+def per_query_ap(
+    query_codes: Codes,
+    database_codes: Codes,
+    query_labels: Labels,
+    database_labels: Labels,
+    ties: Ties = "expected",
+    k: int | None = None,
+    exclude_self: bool = False,
+    device: str = "cpu",
+) -> Scores:
+    """AP@k of each query, NaN for one without a relevant item."""
+    check_ties(ties)
+    check_cutoffs([] if k is None else [k])
+    task = Retrieval(query_codes, database_codes, query_labels, database_labels, exclude_self)
+    parts = [_ranked(task, tally, ties, [k], [], device)[0][:, 0] for tally in tallies(task, device=device)]
+    return np.concatenate(parts)
+
+
+def evaluate_codes(
+    query_codes: Codes,
+    database_codes: Codes,
+    query_labels: Labels,
+    database_labels: Labels,
+    ks: Sequence[int] = KS,
+    radii: Sequence[int] = RADII,
+    ties: Ties = "expected",
+    exclude_self: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Evaluation:
+    """Score a retrieval by packed codes in every measure of this room.
+
+    `ks` are the cut-offs of mAP, precision, recall and NDCG; a cut-off past the end of the database meets only
+    misses there. `seed` draws the bootstrap.
+    """
+    check_ties(ties)
+    check_cutoffs(ks)
+    task = Retrieval(query_codes, database_codes, query_labels, database_labels, exclude_self)
+    for radius in radii:
+        if not 0 <= radius <= task.bits:
+            raise UsageError(f"Hamming radius {radius}: choose from 0 to {task.bits}, the number of bits")
+    grades = 1 + int((query_labels != 0).sum(axis=1).max())
+    curve = [n for n in CURVE if n <= len(database_codes)]
+    parts = [_measure(task, tally, ks, radii, curve, ties, device) for tally in tallies(task, max(grades, 2), device)]
+    score = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    ap = score["ap"][:, 0]
+    scored = ~np.isnan(ap)
+
+    def mean(name: str, column: int) -> float:
+        return float(score[name][scored, column].mean())
+
+    def means(name: str, keys: Sequence[int], skip: int = 0) -> dict[int, float]:
+        return {int(key): mean(name, i + skip) for i, key in enumerate(keys)}
+
+    return Evaluation(
+        bits=task.bits,
+        ties=ties,
+        map=_mean(ap),
+        queries=int(scored.sum()),
+        excluded=int((~scored).sum()),
+        unlabelled=int((~query_labels.any(axis=1)).sum()),
+        database=len(database_codes),
+        map_interval=bootstrap_interval(ap, seed),
+        map_at=means("ap", ks, skip=1),
+        precision_at=means("precision", ks),
+        recall_at=means("recall", ks),
+        ndcg_at=means("ndcg", ks),
+        precision_within=means("within", radii),
+        empty_within=means("empty", radii),
+        precision_curve=means("precision", curve, skip=len(ks)),
+        recall_levels=RECALL_LEVELS,
+        precision_at_recall=score["recall_curve"][scored].mean(axis=0),
+        per_class=by_class(ap, query_labels),
+        per_label_count=by_label_count(ap, query_labels),
+        bit_use=bit_use(database_codes),
+        per_query_ap=ap,
+    )
+
+
+def _measure(
+    task: Retrieval,
+    tally: Tally,
+    ks: Sequence[int],
+    radii: Sequence[int],
+    curve: Sequence[int],
+    ties: Ties,
+    device: str,
+) -> dict[str, Scores]:
+    """Per-query scores of one chunk: columns of "ap" are @ALL then @ks, of "precision" @ks then @curve."""
+    relevant, total = tally.relevant, tally.total
+    cutoffs = [*ks, *curve]
+    ap, hits = _ranked(task, tally, ties, [None, *ks], cutoffs, device)
+    within = [within_radius(relevant, total, radius) for radius in radii]
+    everything = np.maximum(relevant.sum(axis=1), 1)
+    return {
+        "ap": ap,
+        "precision": hits / np.array(cutoffs, np.float64),
+        "recall": hits[:, : len(ks)] / everything[:, None],
+        "ndcg": _columns(len(total), [ndcg_at(tally.counts, k) for k in ks]),
+        "within": _columns(len(total), [precision for precision, _ in within]),
+        "empty": _columns(len(total), [found == 0 for _, found in within]),
+        "recall_curve": precision_at_recall(relevant, total),
+    }
+
+
+def _ranked(
+    task: Retrieval, tally: Tally, ties: Ties, ks: Sequence[int | None], cutoffs: Sequence[int], device: str
+) -> tuple[Scores, Scores]:
+    """(AP at `ks`, hits at `cutoffs`), each [q, columns], under a tie rule."""
+    if ties == "stable":
+        ap, hits = stable_scores(task, tally, [*ks, *cutoffs], device)
+        return ap[:, : len(ks)], hits[:, len(ks) :]
+    relevant, total = tally.relevant, tally.total
+    return (
+        _columns(len(total), [average_precision(relevant, total, ties, k) for k in ks]),
+        _columns(len(total), [hits_at(relevant, total, ties, k) for k in cutoffs]),
+    )
+
+
+def _columns(rows: int, columns: Sequence[Scores]) -> Scores:
+    return np.column_stack([np.zeros((rows, 0)), *columns])  # also of no columns
+
+
+def _mean(ap: Scores) -> float:
+    scored = ap[~np.isnan(ap)]
+    if not len(scored):
+        raise DataError(
+            f"none of the {len(ap)} queries shares a label with any database item: there is no mAP to report"
+        )
+    return float(scored.mean())
