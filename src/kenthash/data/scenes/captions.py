@@ -1,0 +1,158 @@
+"""Tell a scene in English: some of its things, by one of their names, with numbers, relations and the place.
+
+No caption lists the labels: things are left out, named by other words than their class, or counted together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Formatter
+
+from numpy.random import Generator
+
+from kenthash.data.scenes.catalogue import Catalogue
+from kenthash.data.scenes.contents import choose
+from kenthash.data.scenes.grammar import article, enumerate_nouns, plural, sentence
+from kenthash.data.scenes.relations import hold, relations
+from kenthash.data.scenes.scene import Scene, Thing
+
+# Whoever tells the same picture again tends to the same words: some classes of an item are never called by their name,
+# the others often are.
+NEVER_NAMED = 0.3
+PLAIN_NAME = 0.75
+NAMED_COLOUR = 0.25
+# What a sentence of phrases.yaml may leave to be filled in.
+SENTENCE_FIELDS = (
+    "a",
+    "b",
+    "rel",
+    "list",
+    "rest",
+    "doing",
+    "is",
+    "are",
+    "place",
+    "called",
+    "light",
+    "back",
+    "table",
+    "hold",
+)
+MENTIONED = (0.1, 0.3, 0.33, 0.27)  # one, two, three, four groups in a caption, where there are so many
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A group of things of one class as a caption tells it."""
+
+    things: tuple[Thing, ...]
+    words: str
+    many: bool
+    doing: str
+
+
+def make_captions(scene: Scene, catalogue: Catalogue, rng: Generator, count: int) -> list[str]:
+    """`count` different captions."""
+    captions: list[str] = []
+    unnamed = {label for label in scene.labels if rng.random() < NEVER_NAMED}
+    while len(captions) < count:
+        caption = _caption(scene, catalogue, unnamed, rng)
+        if caption and caption not in captions:
+            captions.append(caption)
+    return captions
+
+
+def _caption(scene: Scene, catalogue: Catalogue, unnamed: set[str], rng: Generator) -> str:
+    """One caption, or "" where the sentence that was drawn asks for more than the scene has."""
+    phrases = catalogue.phrases
+    _, text, alone = choose(rng, phrases.sentences, [weight for weight, _, _ in phrases.sentences])
+    fields = {name for _, name, _, _ in Formatter().parse(text) if name}
+    groups = _groups(scene, on_table="table" in fields)
+    if not groups or (alone and len(groups) > 1):
+        return ""
+    want = 1 + choose(rng, range(len(MENTIONED)), MENTIONED)
+    told = [_noun(group, catalogue, unnamed, rng) for group in _salient(groups, min(want, len(groups)), rng)]
+    filled = {name: _field(name, told, scene, catalogue, rng) for name in sorted(fields - {"rel", "b", "rest"})}
+    if "b" in fields:
+        filled |= _related(told, catalogue, rng)
+    if "rest" in fields:
+        filled["rest"] = enumerate_nouns([noun.words for noun in told[1:]])
+    return sentence(text.format(**filled)) if all(filled.values()) else ""
+
+
+def _groups(scene: Scene, on_table: bool) -> list[list[Thing]]:
+    groups: dict[str, list[Thing]] = {}
+    for thing in scene.things:
+        if thing.look is not None and (not on_table or thing.zone == "table"):
+            groups.setdefault(thing.look.labels[0], []).append(thing)
+    return list(groups.values())
+
+
+def _salient(groups: list[list[Thing]], count: int, rng: Generator) -> list[list[Thing]]:
+    """So many groups in random order; the larger they are in the picture, the sooner they are told."""
+    sizes = [sum(thing.width * thing.height for thing in group) for group in groups]
+    keys = [float(rng.exponential()) / (0.005 + size) for size in sizes]
+    return [group for _, group in sorted(zip(keys, groups, strict=True), key=lambda pair: pair[0])][:count]
+
+
+def _noun(things: Sequence[Thing], catalogue: Catalogue, unnamed: set[str], rng: Generator) -> Noun:
+    looks = [thing.look for thing in things if thing.look is not None]
+    shared = [noun for noun in looks[0].nouns if all(noun in look.nouns for look in looks)]
+    plain = looks[0].labels[0] not in unnamed and rng.random() < PLAIN_NAME
+    word = looks[0].noun if plain or not shared else choose(rng, shared)
+    doing = [act for act in looks[0].doing if all(act in look.doing for look in looks)]
+    colours = {thing.colour for thing in things}
+    if word == looks[0].noun and "person" in looks[0].labels[1:]:
+        doing, colours = [], {""}  # a cyclist rides along in red, a bicycle does not
+    if len(colours) == 1 and "" not in colours and rng.random() < NAMED_COLOUR:
+        colour = colours.pop()
+        worn = looks[0].dress is not None or "person" in looks[0].labels
+        word = f"{word} in {colour}" if worn else f"{colour} {word}"
+    phrases, number = catalogue.phrases, len(things)
+    if number == 1:
+        words = article(word, phrases.an, phrases.a)
+    else:
+        # "a pair of slices of pizza" has one "of" too many.
+        amounts = [n for n in phrases.numbers[str(min(number, 5))] if " of" not in n or " of " not in word]
+        words = f"{choose(rng, amounts)} {plural(word, phrases.plurals)}"
+    return Noun(tuple(things), words, number > 1, choose(rng, doing) if doing else "")
+
+
+def _field(name: str, told: list[Noun], scene: Scene, catalogue: Catalogue, rng: Generator) -> str:
+    phrases, subject = catalogue.phrases, told[0]
+    match name:
+        case "a":
+            return subject.words
+        case "list":
+            return enumerate_nouns([noun.words for noun in told])
+        case "doing":
+            return subject.doing
+        case "is":
+            return "are" if subject.many else "is"
+        case "are":
+            return "are" if subject.many or len(told) > 1 else "is"
+        case "place":
+            return choose(rng, scene.place.at)
+        case "called":
+            return article(choose(rng, scene.place.called), phrases.an, phrases.a)
+        case "light":
+            return _one_of(phrases.lights.get(scene.light, ()), rng)
+        case "back":
+            return _one_of(scene.back, rng)
+        case "table":
+            return choose(rng, scene.place.table.called) if scene.table is not None and scene.place.table else ""
+        case "hold":
+            return _one_of(phrases.holds.get(hold(scene, subject.things), ()), rng)
+    raise ValueError(f"no field {name} in a sentence")
+
+
+def _one_of(options: Sequence[str], rng: Generator) -> str:
+    return choose(rng, options) if options else ""
+
+
+def _related(told: list[Noun], catalogue: Catalogue, rng: Generator) -> dict[str, str]:
+    """The subject's relation to the first of the others that it has one to."""
+    for other in told[1:]:
+        names = relations(told[0].things, other.things)
+        if names:
+            return {"b": other.words, "rel": choose(rng, catalogue.phrases.relations[choose(rng, names)])}
+    return {"b": ""}

@@ -1,0 +1,168 @@
+"""Where the things of a scene stand.
+
+A simple perspective: the nearer a thing, the lower it stands and the larger it is. Groups stand together. A position is
+taken only if every thing of a class, this one and those before, stays visible enough to be labelled honestly.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+
+from kenthash.data.scenes.catalogue import Catalogue, Look
+from kenthash.data.scenes.contents import Group, Stage, chosen_extras, fill_stage, set_stage
+from kenthash.data.scenes.drawings import Style, shape
+from kenthash.data.scenes.scene import Scene, Thing
+
+TRIES = 14
+MOST_HIDDEN = 0.42  # of a thing's box
+MOST_HIDDEN_ON_WALL = 0.08  # nobody hangs one picture over another
+SMALLEST = 0.085  # longer side of a thing: 19 pixels of 224
+
+
+@dataclass
+class _Layout:
+    stage: Stage
+    zoom: float
+    rng: Generator
+    scenery: list[Thing] = field(default_factory=list)  # far behind all things, so it hides none
+    things: list[Thing] = field(default_factory=list)
+    hidden: list[float] = field(default_factory=list)
+
+    def depth_range(self, zone: str) -> tuple[float, float]:
+        """The heights at which things of a zone stand, far and near."""
+        s = self.stage
+        ground = s.horizon if s.shore is None else s.shore
+        last = 0.98 if s.table is None else s.table
+        return {
+            "sky": (0.16, s.horizon - 0.02),
+            "wall": (0.2, s.horizon - 0.06),
+            "sea": (0.18, 0.9),
+            "water": (s.horizon + 0.03, (s.shore or 1.0) - 0.02),
+            "ground": (min(ground + 0.05, last), last),
+            "behind": ((s.table or 1.0) + 0.02, (s.table or 1.0) + 0.05),
+            "table": ((s.table or 1.0) + 0.09, 0.97),
+            "front": (1.0, 1.05),
+        }[zone]
+
+    def unit(self, zone: str, y: float) -> float:
+        """The height of a standing adult at that depth."""
+        s = self.stage
+        near = (y - s.horizon) / (1.0 - s.horizon)
+        if zone in ("ground", "water"):
+            return self.zoom * ((0.36 + 0.2 * near) if s.indoors else (0.17 + 0.38 * near))
+        if zone == "table":
+            table = s.table or 0.0
+            return self.zoom * (0.42 + 0.2 * (y - table) / (1.0 - table))
+        return self.zoom * {"sky": 0.3, "wall": 0.4, "sea": 0.36, "behind": 0.44, "front": 0.55}[zone]
+
+    def thing(self, look: Look, style: Style, colour: str, zone: str, x: float, y: float, jitter: float) -> Thing:
+        width, height = shape(style.code, style.exchange[0][0] if look.drop else "")
+        size = max(look.size * jitter * self.unit(zone, y), SMALLEST)
+        tall = height * (1.0 + look.pole)
+        if zone in ("sky", "wall"):
+            y = max(y, size * tall + 0.02)  # hang inside the picture
+        flip = look.flip and bool(self.rng.random() < 0.5)
+        tilt = float(self.rng.uniform(-look.tilt, look.tilt)) if self.rng.random() < 0.7 else 0.0
+        return Thing(
+            look, style, colour, zone, x, y, size * width, size * tall, flip, tilt, look.pole / (1.0 + look.pole)
+        )
+
+    def place_group(self, group: Group) -> None:
+        """The first stands anywhere, the others beside it; whoever finds no room is not in the scene."""
+        far, near = self.depth_range(group.zone)
+        jitter = float(self.rng.lognormal(0.0, 0.12))
+        if group.zone in ("sky", "sea"):
+            jitter *= float(self.rng.uniform(0.75, 1.35))
+        first: Thing | None = None
+        for look, style, colour in group.members:
+            for _ in range(TRIES):
+                x, y = self._spot(first, far, near)
+                thing = self.thing(look, style, colour, group.zone, x, y, jitter)
+                if self._take(thing):
+                    first = first or thing
+                    break
+
+    def _spot(self, first: Thing | None, far: float, near: float) -> tuple[float, float]:
+        if first is None:
+            return float(self.rng.uniform(0.06, 0.94)), float(self.rng.uniform(far, near))
+        reach = max(first.width, 0.12)
+        x = first.x + float(self.rng.uniform(0.6, 2.2)) * reach * (1 if self.rng.random() < 0.5 else -1)
+        y = first.y + float(self.rng.normal(0.0, 0.35)) * (near - far)
+        return x, float(np.clip(y, far, near))
+
+    def _take(self, thing: Thing) -> bool:
+        """Add the thing if it is well inside the picture and hides nothing too much, nor is hidden."""
+        outside = max(0.0, -thing.left, thing.right - 1.0) / thing.width + max(0.0, -thing.top) / thing.height
+        if thing.zone != "front":
+            outside += max(0.0, thing.y - 1.0) / thing.height
+        if outside > 0.2:
+            return False
+        limit = MOST_HIDDEN_ON_WALL if thing.zone == "wall" else MOST_HIDDEN
+        hidden, others = outside, []
+        for other, already in zip(self.things, self.hidden, strict=True):
+            shared = _shared_area(thing, other)
+            if thing.order >= other.order:
+                already += shared / (other.width * other.height)
+                if already > limit:
+                    return False
+            else:
+                hidden += shared / (thing.width * thing.height)
+            others.append(already)
+        if hidden > limit:
+            return False
+        self.things.append(thing)
+        self.hidden = [*others, hidden]
+        return True
+
+    def place_extra(self, code: str, at: str, size: float) -> None:
+        """Scenery stands far off behind everything; clutter stands among the things but hides none of them."""
+        width, height = shape(code)
+        for _ in range(TRIES):
+            x = float(self.rng.uniform(0.04, 0.96))
+            if at == "horizon":
+                zone, y, scale = at, self.stage.horizon + 0.012, 0.2
+            elif at == "sky":
+                zone, y, scale = "cloud", float(self.rng.uniform(0.14, max(0.2, self.stage.horizon - 0.1))), 0.3
+            else:
+                zone, y = at, float(self.rng.uniform(*self.depth_range(at)))
+                scale = self.unit(at, y)
+            longer = max(size * scale * float(self.rng.lognormal(0.0, 0.15)), SMALLEST * 0.8)
+            thing = Thing(None, Style(code), "", zone, x, y, longer * width, longer * height)
+            if zone in ("horizon", "cloud"):
+                self.scenery.append(thing)
+                return
+            if self._take(thing):
+                return
+
+
+def _shared_area(a: Thing, b: Thing) -> float:
+    width = min(a.right, b.right) - max(a.left, b.left)
+    height = min(a.y, b.y) - max(a.top, b.top)
+    return width * height if width > 0 and height > 0 else 0.0
+
+
+def make_scene(catalogue: Catalogue, rng: Generator) -> Scene:
+    """Draw a scene. There is always something of a class in it."""
+    while True:
+        stage = set_stage(catalogue, rng)
+        layout = _Layout(stage, min(1.2, float(rng.lognormal(0.0, 0.14))), rng)
+        back: list[str] = []
+        clutter = []
+        for extra in stage.place.extras:
+            if extra.at not in ("horizon", "cloud") and extra.at not in stage.zones:
+                continue
+            codes = chosen_extras(extra, rng)
+            if extra is stage.place.extras[-1]:
+                clutter = [(code, extra) for code in codes]
+                continue
+            for code in codes:
+                layout.place_extra(code, extra.at, extra.size)
+            back += extra.phrases if codes else ()
+        for group in sorted(fill_stage(catalogue, stage, rng), key=lambda g: -max(m[0].size for m in g.members)):
+            layout.place_group(group)
+        for code, extra in clutter:
+            layout.place_extra(code, extra.at, extra.size)
+        if any(thing.look for thing in layout.things):
+            things = tuple(sorted(layout.scenery + layout.things, key=lambda thing: thing.order))
+            return Scene(stage.place, stage.light, stage.horizon, stage.shore, stage.table, things, tuple(back))
