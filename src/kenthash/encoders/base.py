@@ -1,0 +1,69 @@
+"""The interface of an encoder: a picture to a vector, a text to a vector, in batches, frozen or learning."""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from kenthash.encoders.transforms import RGB, Filter, centre_crop, normalise, squash
+
+Tokens = Tensor | dict[str, Tensor]
+
+
+class Encoder(nn.Module, ABC):
+    """Two towers. `transform` and `tokenize` run on the CPU and in threads; the `encode_` methods move their batch to
+    the encoder's device.
+
+    A frozen encoder stays in evaluation mode whatever module it is part of: `train()` on the whole would otherwise
+    turn on dropout and move the batch-norm averages of a backbone that nobody trains.
+    """
+
+    spec: str  # what `load_encoder` takes to make it again
+    name: str  # the spec, and for weights from a file also which: part of a pack's fingerprint
+    towers: dict[str, str]  # in words, of "image" and "text": what a pack's meta.json records
+    image_dim: int
+    text_dim: int
+    size: int  # of the pictures' sides, in pixels
+    mean: RGB
+    std: RGB
+    resample: Filter = "bicubic"
+    # What one CPU core takes at once: larger batches fall out of its cache.
+    picture_chunk: int = 8
+    text_chunk: int = 32
+
+    def __init__(self, trainable: bool) -> None:
+        super().__init__()
+        self.trainable = trainable
+
+    def transform(self, picture: Image.Image) -> Tensor:
+        """The transform of evaluation: the whole picture, squashed to a square."""
+        return normalise(squash(picture, self.size, self.resample), self.mean, self.std)
+
+    def train_transform(self, picture: Image.Image) -> Tensor:
+        """The transform of training: the middle square, its content not squashed."""
+        return normalise(centre_crop(picture, self.size, self.resample), self.mean, self.std)
+
+    @abstractmethod
+    def tokenize(self, texts: list[str]) -> Tokens: ...
+
+    @abstractmethod
+    def encode_pictures(self, pictures: Tensor) -> Tensor:
+        """Transformed pictures [B, 3, size, size] to vectors [B, image_dim]."""
+
+    @abstractmethod
+    def encode_texts(self, tokens: Tokens) -> Tensor:
+        """Tokenized texts to vectors [B, text_dim]."""
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(mode and self.trainable)
+
+    def settle(self) -> None:
+        """Evaluation mode, and gradients only where they are wanted. Constructors end with this."""
+        self.requires_grad_(self.trainable)
+        self.eval()

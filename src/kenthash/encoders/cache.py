@@ -1,0 +1,34 @@
+"""The feature cache: data is encoded once, whoever asks for its vectors later."""
+
+import os
+import re
+from pathlib import Path
+
+from kenthash.data.dataset import Dataset
+from kenthash.data.readers import read_dataset
+from kenthash.data.readers.pack import is_pack
+from kenthash.encoders import check_device, encoder_name, load_encoder
+from kenthash.encoders.features import FeaturePack
+from kenthash.encoders.fingerprint import fingerprint
+from kenthash.encoders.pipeline import encode_dataset, existing_pack
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/kenthash`, or `~/.cache/kenthash`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kenthash"
+
+
+def features_for(
+    data: Path | Dataset, encoder: str = "light", cache: Path | None = None, device: str = "auto"
+) -> FeaturePack:
+    """The vectors of `data`: the pack itself where it is one, else encoded by `encoder` or found in the cache."""
+    if isinstance(data, Path):
+        if is_pack(data):
+            return FeaturePack.open(data)
+        data = read_dataset(data)
+    key = fingerprint(data, encoder_name(encoder))
+    readable = re.sub(r"[^\w.-]+", "-", data.name)[:40]
+    pack = (cache or cache_folder()) / "features" / f"{readable}-{key[:16]}"
+    if existing_pack(pack, key) is None:
+        encode_dataset(data, load_encoder(encoder, check_device(device)), pack)
+    return FeaturePack.open(pack)

@@ -1,0 +1,139 @@
+"""`openclip:...`: any model of the open_clip library, as CLIP (Radford 2021) and what came after it.
+
+Vectors are the outputs of the two projections, not normalised, which is what the hash heads of the field take.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kenthash.encoders.base import Encoder, Tokens
+from kenthash.encoders.hub import fetch, hub_file
+from kenthash.encoders.openclip_source import Source, find_source
+from kenthash.encoders.openclip_weights import load_weights
+from kenthash.encoders.torchvision_shim import import_torchvision
+from kenthash.errors import KenthashError
+
+MAX_TOKENS = 32  # of CLIP's byte pairs, with the start and the end: the field's length
+
+# transformers' tokenizers set their padding anew at every call and fail when two threads do so.
+_TOKENIZER = Lock()
+
+
+class OpenClipEncoder(Encoder):
+    def __init__(self, spec: str, trainable: bool = False, pretrained: bool = True) -> None:
+        super().__init__(trainable)
+        import_torchvision()
+        import open_clip
+
+        source = find_source(spec, weights=pretrained)
+        if pretrained or not (source.model or source.folder):
+            source = fetch(source)
+        self.spec, self.name = f"openclip:{source.spec}", source.name
+        self.model, config = _build(source)
+        if pretrained:
+            assert source.file is not None
+            load_weights(self.model, source.file, self.name)
+        self.image_dim = self.text_dim = config["embed_dim"]
+        seen: dict[str, Any] = open_clip.get_model_preprocess_cfg(self.model)
+        self.size = seen["size"] if isinstance(seen["size"], int) else seen["size"][0]
+        self.mean, self.std = tuple(seen["mean"]), tuple(seen["std"])
+        self.resample = "bilinear" if seen["interpolation"] == "bilinear" else "bicubic"
+        output = f"{self.name}, projection output, not normalised, {self.image_dim}-d"
+        self.towers = {"image": f"{output}, {self.size}x{self.size} squashed", "text": output}
+        self._tokenizer = _tokenizer(source, config)
+        self._context: int = self.model.context_length  # type: ignore[assignment]
+        self._byte_pairs = isinstance(self._tokenizer, open_clip.SimpleTokenizer)
+        # In a causal tower that is read at the end token, nothing behind that token has a say.
+        self._causal = isinstance(self.model, open_clip.CLIP) and self.model.text_pool_type == "argmax"
+        self._causal = self._causal and self.model.attn_mask is not None and self._byte_pairs
+        self.settle()
+        for name, parameter in self.model.named_parameters():
+            if name.startswith("logit_"):  # of the contrastive loss: no part of either tower
+                parameter.requires_grad_(False)
+
+    def tokenize(self, texts: list[str]) -> Tensor:
+        """Token numbers [B, L]: L is the model's own context, or no longer than needed where that gives the same."""
+        if not self._byte_pairs:
+            with _TOKENIZER:
+                own: Tensor = self._tokenizer(texts)
+            return own
+        tokens: Tensor = self._tokenizer(texts, context_length=min(MAX_TOKENS, self._context))
+        if self._causal:
+            ends = tokens.argmax(dim=-1)  # the end token has the highest number; 0 is padding, but also "!"
+            return tokens[:, : int(ends.max()) + 1] if len(tokens) else tokens
+        return F.pad(tokens, (0, self._context - tokens.shape[1]))
+
+    def encode_pictures(self, pictures: Tensor) -> Tensor:
+        vectors: Tensor = self.model.encode_image(pictures.to(self.device))  # type: ignore[operator]
+        return vectors
+
+    def encode_texts(self, tokens: Tokens) -> Tensor:
+        assert isinstance(tokens, Tensor)
+        tokens = tokens.to(self.device)
+        if self._causal:
+            return _encode_causal(self.model, tokens)
+        vectors: Tensor = self.model.encode_text(tokens)  # type: ignore[operator]
+        return vectors
+
+
+def _encode_causal(model: Any, tokens: Tensor) -> Tensor:
+    """CLIP's text tower over the first L positions: the same vectors as over all 77, for less work."""
+    length = tokens.shape[1]
+    states = model.token_embedding(tokens) + model.positional_embedding[:length]
+    states = model.ln_final(model.transformer(states, attn_mask=model.attn_mask[:length, :length]))
+    at_end = states[torch.arange(len(tokens), device=tokens.device), tokens.argmax(dim=-1)]
+    projection = model.text_projection
+    if projection is None:
+        vectors: Tensor = at_end
+    else:
+        vectors = projection(at_end) if isinstance(projection, nn.Linear) else at_end @ projection
+    return vectors
+
+
+def _build(source: Source) -> tuple[nn.Module, dict[str, Any]]:
+    """The network with random weights, and its configuration."""
+    import open_clip
+
+    name = source.model or f"local-dir:{source.folder}"
+    config: dict[str, Any] = open_clip.get_model_config(name)
+    if tower := config["text_cfg"].get("hf_model_name"):
+        hub_file(source.spec, tower, ("config.json",))
+    try:
+        with _quiet():
+            model: nn.Module = open_clip.create_model(
+                name,
+                load_weights=False,
+                pretrained_text=False,
+                force_quick_gelu=source.quick_gelu,
+                force_preprocess_cfg=source.preprocess,
+            )
+    except (RuntimeError, TypeError, KeyError, ValueError, AssertionError) as error:
+        raise KenthashError(f"{name}: open_clip cannot build this model: {str(error).splitlines()[0]}") from error
+    return model, config
+
+
+def _tokenizer(source: Source, config: dict[str, Any]) -> Any:
+    import open_clip
+
+    name = config["text_cfg"].get("hf_tokenizer_name")
+    if name and not source.folder:
+        hub_file(source.spec, name, ("tokenizer_config.json",))
+    return open_clip.get_tokenizer(source.model or f"local-dir:{source.folder}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """open_clip warns that weights are random when they are yet to be loaded."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

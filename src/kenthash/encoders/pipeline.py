@@ -1,0 +1,140 @@
+"""A data set through an encoder to a feature pack: resumable, and whole or not there."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kenthash.data.dataset import Dataset
+from kenthash.data.readers.pack import is_pack
+from kenthash.encoders.base import Encoder
+from kenthash.encoders.features import FeaturePack
+from kenthash.encoders.fingerprint import fingerprint, picture_items
+from kenthash.encoders.pack_writer import write_pack
+from kenthash.encoders.shards import Shard, alone, discard, finished, gaps, save_shard
+from kenthash.encoders.stream import Batch, Encoded, encode_stream
+from kenthash.errors import KenthashError, UsageError
+from kenthash.files import read_json
+from kenthash.progress import bar
+
+BATCH = 64
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    pack: Path
+    items: int  # in the pack
+    texts: int
+    reused: bool  # the pack was there already
+    resumed: int  # items whose batches an earlier, interrupted run had finished
+    encoded: int  # items of this run, the skipped among them
+    seconds: float  # of this run's encoding
+    skipped: dict[str, str]  # id -> reason
+
+    @property
+    def rate(self) -> float:
+        return self.encoded / self.seconds if self.encoded else 0.0
+
+
+def encode_dataset(dataset: Dataset, encoder: Encoder, out: Path, batch: int = BATCH) -> EncodeReport:
+    """Encode pictures and all texts of `dataset` into the feature pack `out`.
+
+    Finished batches are kept in `OUT.partial/` until the pack is whole. A pack of the same items and encoder that is
+    there already is used as it is; anything else at `out` is refused.
+    """
+    if batch < 1:
+        raise UsageError(f"a batch of {batch}: use 1 or more")
+    out = out.expanduser().absolute()
+    key = fingerprint(dataset, encoder.name)
+    partial = out.with_name(f"{out.name}.partial")
+    try:
+        if (there := existing_pack(out, key)) is not None:
+            discard(partial)  # of a process that was killed between finishing and clearing up
+            return there
+        with alone(partial):
+            if (there := existing_pack(out, key)) is not None:  # of a process that we waited for
+                discard(partial)
+                return there
+            began = time.perf_counter()
+            folder = partial / key
+            resumed = _encode_gaps(dataset, encoder, folder, batch)
+            seconds = time.perf_counter() - began
+            skipped = write_pack(dataset, encoder, key, finished(folder), folder / "pack", out)
+            discard(partial)
+    except OSError as error:
+        raise KenthashError(f"{error.filename or out}: cannot be written: {error.strerror or error}") from error
+    _, texts = picture_items(dataset)
+    return EncodeReport(
+        pack=out,
+        items=len(dataset) - len(skipped),
+        texts=sum(len(own) for row, own in enumerate(texts) if row not in skipped),
+        reused=False,
+        resumed=resumed,
+        encoded=len(dataset) - resumed,
+        seconds=seconds,
+        skipped={dataset.ids[row]: reason for row, reason in skipped.items()},
+    )
+
+
+def existing_pack(out: Path, key: str) -> EncodeReport | None:
+    """The pack that is there, if it is this one; None where there is nothing yet."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not is_pack(out):
+        raise UsageError(f"{out}: is there already and is no feature pack: choose another name")
+    meta = read_json(out / "meta.json")
+    if not isinstance(meta, dict) or meta.get("fingerprint") != key:
+        raise UsageError(f"{out}: is a pack of other items or another encoder: choose another name, or remove it first")
+    pack = FeaturePack.open(out)
+    skipped = {one["id"]: one["reason"] for one in meta.get("skipped", [])}
+    return EncodeReport(out, len(pack), len(pack.text), True, 0, 0, 0.0, skipped)
+
+
+def _encode_gaps(dataset: Dataset, encoder: Encoder, folder: Path, batch: int) -> int:
+    """Encode the rows that are not there yet, a shard a batch. Returns how many were."""
+    pictures, texts = picture_items(dataset)
+    folder.mkdir(parents=True, exist_ok=True)
+    stretches = list(gaps(finished(folder), len(dataset)))
+    resumed = len(dataset) - sum(stop - start for start, stop in stretches)
+    spans = [(at, min(at + batch, stop)) for start, stop in stretches for at in range(start, stop, batch)]
+
+    def batches() -> Iterator[Batch]:
+        for start, stop in spans:
+            rows = [row for row in range(start, stop) if texts[row]]
+            yield Batch([pictures[row] for row in rows], [text for row in rows for text in texts[row]])
+
+    with (
+        bar(len(dataset), "encoding", unit="pictures", initial=resumed) as progress,
+        closing(encode_stream(encoder, batches())) as stream,
+    ):
+        for number, ((start, stop), encoded) in enumerate(zip(spans, stream, strict=True)):
+            shard = _to_shard(start, stop, texts, encoded)
+            for row, reason in shard.skipped.items():
+                progress.write(f"skipped {dataset.ids[row]}: {reason}", file=sys.stderr)
+            save_shard(folder, shard)
+            progress.update(stop - start)
+            log.info("batch %d of %d is finished", number + 1, len(spans))
+    return resumed
+
+
+def _to_shard(start: int, stop: int, texts: list[list[str]], encoded: Encoded) -> Shard:
+    """Keep the items whose picture and texts all came out well."""
+    rows = [row for row in range(start, stop) if texts[row]]
+    skipped = {row: "it has no text" for row in range(start, stop) if not texts[row]}
+    skipped |= {rows[place]: reason for place, reason in encoded.bad.items()}
+    with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused below
+        image, text = encoded.image.astype(np.float16), encoded.text.astype(np.float16)
+    owners = np.repeat(np.arange(len(rows)), [len(texts[row]) for row in rows])
+    wild = {int(place) for place in np.flatnonzero(~np.isfinite(image).all(axis=1))}
+    wild |= {int(owners[line]) for line in np.flatnonzero(~np.isfinite(text).all(axis=1))}
+    skipped |= {rows[place]: "the encoder gives a vector with NaN or infinity" for place in wild}
+    good = np.array([row not in skipped for row in rows], bool)
+    kept = np.array(rows, np.int64)[good]
+    return Shard(start, stop, kept, image[good], text[good[owners]], dict(sorted(skipped.items())))

@@ -1,0 +1,92 @@
+"""Finished batches of an encoding that may be killed at any moment.
+
+`PACK.partial/FINGERPRINT/` has a file a batch, named by its rows; each appears whole, by a rename. Another job (other
+items, another encoder) has another fingerprint and does not see them. The batch size is free to change in between:
+rows count, not batches.
+"""
+
+import fcntl
+import logging
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.files import atomic_write
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What became of the rows `start` to `stop`."""
+
+    start: int
+    stop: int
+    rows: NDArray[np.int64]  # those that were encoded
+    image: NDArray[np.float16]  # [rows, Di]
+    text: NDArray[np.float16]  # [texts of these rows, Dt]
+    skipped: dict[int, str]  # the others: row -> reason
+
+
+def save_shard(folder: Path, shard: Shard) -> None:
+    with atomic_write(folder / f"{shard.start:09d}-{shard.stop:09d}.npz") as stream:
+        np.savez(
+            stream, rows=shard.rows, image=shard.image, text=shard.text,
+            skipped=np.array(list(shard.skipped), np.int64), reasons=np.array(list(shard.skipped.values()), np.str_),
+        )  # fmt: skip
+
+
+def load_shard(file: Path) -> Shard:
+    start, stop = map(int, file.stem.split("-"))
+    with np.load(file, allow_pickle=False) as parts:
+        skipped = dict(zip(parts["skipped"].tolist(), parts["reasons"].tolist(), strict=True))
+        return Shard(start, stop, parts["rows"], parts["image"], parts["text"], skipped)
+
+
+def finished(folder: Path) -> list[Path]:
+    """The shards that are there, in the order of their rows. A damaged one is removed, to be made again."""
+    files = sorted(folder.glob("*-*.npz"))
+    whole = []
+    for file in files:
+        try:
+            load_shard(file)
+            whole.append(file)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            log.warning("%s: damaged, its batch is encoded again", file)
+            file.unlink()
+    return whole
+
+
+def gaps(files: list[Path], items: int) -> Iterator[tuple[int, int]]:
+    """The stretches of rows that no shard has."""
+    at = 0
+    for file in files:
+        start, stop = map(int, file.stem.split("-"))
+        if at < start:
+            yield at, start
+        at = stop
+    if at < items:
+        yield at, items
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time write below `folder`; the next waits, and then finds the work done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("%s: another process is at it; waiting for it to finish", folder)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def discard(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

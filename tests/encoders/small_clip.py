@@ -1,0 +1,54 @@
+"""A small random CLIP as a folder that the openclip encoder reads, and pictures for it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from kenthash.data.dataset import Dataset
+
+CONFIG: dict[str, Any] = {
+    "embed_dim": 24,
+    "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2},
+}
+
+
+def make_clip(quick_gelu: bool = False, seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    model: torch.nn.Module = open_clip.CLIP(**CONFIG, quick_gelu=quick_gelu).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:  # the library's own start is so small that every text looks alike
+            torch.nn.init.normal_(parameter.data, std=0.2)
+    return model
+
+
+def write_clip(folder: Path, seed: int = 0) -> torch.nn.Module:
+    folder.mkdir(parents=True, exist_ok=True)
+    model = make_clip(seed=seed)
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": {}}))
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return model
+
+
+def make_pictures(folder: Path, items: int) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(items)
+    files = [folder / f"{row}.png" for row in range(items)]
+    for file in files:
+        height, width = rng.integers(20, 60, 2)
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)).save(file)
+    return files
+
+
+def make_dataset(folder: Path, items: int) -> Dataset:
+    """Items with one to three texts and a class by turns."""
+    texts = [[f"text {n} of item {row}" + " and more" * (row % 4) for n in range(1 + row % 3)] for row in range(items)]
+    labels = np.eye(3, dtype=np.uint8)[np.arange(items) % 3]
+    ids = [f"item-{row}" for row in range(items)]
+    return Dataset("small", ids, labels, ["a", "b", "c"], make_pictures(folder, items), texts, licence="CC0")

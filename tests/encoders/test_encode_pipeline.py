@@ -1,0 +1,234 @@
+"""From pictures to a feature pack: the same vectors as one at a time, whatever is killed, bad or in the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_clip import make_dataset, make_pictures, write_clip
+
+from kenthash.bench.encode import bench_encode
+from kenthash.cli import main
+from kenthash.data.pictures import open_picture
+from kenthash.data.readers import read_dataset
+from kenthash.encoders import Encoder, load_encoder
+from kenthash.encoders.cache import features_for
+from kenthash.encoders.features import FeaturePack
+from kenthash.encoders.pipeline import encode_dataset
+from kenthash.encoders.shards import gaps
+from kenthash.errors import DataError, UsageError
+
+PARTS = ("ids.txt", "image.npy", "text.npy", "text_offsets.npy", "labels.npy", "texts.jsonl", "meta.json")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "clip"
+    write_clip(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(clip: Path) -> Encoder:
+    return load_encoder(f"openclip:{clip}")
+
+
+def bytes_of(pack: Path) -> dict[str, bytes]:
+    return {part: (pack / part).read_bytes() for part in PARTS}
+
+
+def spoil(file: Path) -> None:
+    """As many bytes as before, but no picture: the fingerprint stays, a second reading would not."""
+    file.write_bytes(b"x" * file.stat().st_size)
+
+
+def test_a_pack_holds_what_one_item_at_a_time_gives(
+    encoder: Encoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(tmp_path / "pictures", 23)
+    assert dataset.pictures and dataset.texts
+    spoil(dataset.pictures[3])
+    dataset.pictures[9].unlink()
+    dataset.texts[14] = [" ", ""]
+    dataset.texts[15] = ["", "the only one that says anything"]
+    report = encode_dataset(dataset, encoder, tmp_path / "deep" / "pack", batch=5)
+    assert list(report.skipped) == ["item-3", "item-9", "item-14"] and (report.items, report.encoded) == (20, 23)
+    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "skipped item-3", "skipped item-9", "skipped item-14",
+    ]  # fmt: skip
+
+    pack = FeaturePack.open(tmp_path / "deep" / "pack")
+    kept = [row for row in range(23) if row not in (3, 9, 14)]
+    assert pack.dataset.ids == [dataset.ids[row] for row in kept]
+    assert pack.dataset.texts == [[text for text in dataset.texts[row] if text.strip()] for row in kept]
+    assert np.array_equal(pack.dataset.labels, dataset.labels[kept])
+    assert pack.image.dtype == pack.text.dtype == np.float16
+    for place, row in enumerate(kept):
+        with torch.inference_mode():
+            image = encoder.encode_pictures(encoder.transform(open_picture(dataset.pictures[row])).unsqueeze(0))[0]
+            text = torch.cat([encoder.encode_texts(encoder.tokenize([t])) for t in dataset.texts[row] if t.strip()])
+        np.testing.assert_allclose(pack.image[place], image, rtol=2e-3, atol=1e-3)
+        start, stop = pack.text_offsets[place : place + 2]
+        np.testing.assert_allclose(pack.text[start:stop], text, rtol=2e-3, atol=1e-3)
+    meta = json.loads((pack.path / "meta.json").read_text())
+    assert (meta["licence"], meta["classes"], pack.encoder) == ("CC0", ["a", "b", "c"], encoder.spec)
+    assert {one["id"] for one in meta["skipped"]} == set(report.skipped)
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["pack"]  # nothing is left behind
+
+
+def test_killed_and_started_again_it_is_the_same_pack(
+    encoder: Encoder,
+    clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pictures = make_pictures(tmp_path / "data", 160)
+    lines = [json.dumps({"file_name": p.name, "text": f"number {p.stem}", "labels": ["x"]}) for p in pictures]
+    (tmp_path / "data" / "metadata.jsonl").write_text("\n".join(lines))
+    dataset = read_dataset(tmp_path / "data")
+    encode_dataset(dataset, encoder, tmp_path / "whole", batch=2)
+
+    arguments = ["-v", "encode", str(tmp_path / "data"), "--encoder", f"openclip:{clip}"]
+    arguments += ["--out", str(tmp_path / "pack"), "--batch", "2", "--json"]
+    command = [sys.executable, "-m", "kenthash", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr
+        for line in process.stderr:
+            if "batch 5 of 80 is finished" in line:
+                os.kill(process.pid, signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL and not (tmp_path / "pack").exists()
+    finished = [file.stem.split("-") for file in (tmp_path / "pack.partial").glob("*/*.npz")]
+    done = [row for start, stop in finished for row in range(int(start), int(stop))]
+    assert 10 <= len(done) < 160
+    assert dataset.pictures
+    for row in done:
+        spoil(dataset.pictures[row])  # were a finished batch done again, its items would be skipped
+
+    monkeypatch.setattr(sys, "argv", ["kenthash", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    report = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0
+    assert (report["resumed"], report["encoded"], report["skipped"]) == (len(done), 160 - len(done), {})
+    assert bytes_of(tmp_path / "pack") == bytes_of(tmp_path / "whole")
+    assert not (tmp_path / "pack.partial").exists()
+
+
+def test_what_is_at_the_place_already_is_used_or_refused(encoder: Encoder, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "pictures", 6)
+    out = tmp_path / "pack"
+    encode_dataset(dataset, encoder, out)
+    before = bytes_of(out)
+    assert encode_dataset(dataset, encoder, out).reused
+    assert dataset.texts
+    other = replace(dataset, texts=[["other words"], *dataset.texts[1:]])
+    with pytest.raises(UsageError, match="other items or another encoder"):
+        encode_dataset(other, encoder, out)
+    assert bytes_of(out) == before
+    with pytest.raises(UsageError, match="no feature pack"):
+        encode_dataset(dataset, encoder, tmp_path / "pictures")
+
+
+def test_batches_of_another_job_or_damaged_ones_are_not_used(
+    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset(tmp_path / "pictures", 12)
+    encode_dataset(dataset, encoder, tmp_path / "whole", batch=4)
+    for job in (dataset, replace(dataset, texts=[["other words"]] * 12)):
+        calls = iter(range(2))  # two batches pass, the third is interrupted
+
+        def encode(pictures: torch.Tensor, real: Any = encoder.encode_pictures, calls: Any = calls) -> torch.Tensor:
+            if next(calls, None) is None:
+                raise KeyboardInterrupt
+            return real(pictures)  # type: ignore[no-any-return]
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(encoder, "encode_pictures", encode)
+            encode_dataset(job, encoder, tmp_path / "pack", batch=4)
+    jobs = list((tmp_path / "pack.partial").glob("*/"))
+    assert [len(list(job.glob("*.npz"))) for job in jobs] == [2, 2] and not (tmp_path / "pack").exists()
+    for folder in jobs:
+        (folder / "000000004-000000008.npz").write_bytes(b"cut short")
+    report = encode_dataset(dataset, encoder, tmp_path / "pack", batch=4)
+    assert (report.resumed, report.encoded) == (4, 8)
+    assert bytes_of(tmp_path / "pack") == bytes_of(tmp_path / "whole")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=12))
+def test_gaps_are_the_rows_that_no_shard_has(stretches: list[tuple[bool, int]]) -> None:
+    files: list[Path] = []
+    missing: list[int] = []
+    at = 0
+    for there, length in stretches:
+        if there:
+            files.append(Path(f"{at:09d}-{at + length:09d}.npz"))
+        else:
+            missing += range(at, at + length)
+        at += length
+    found = [row for start, stop in gaps(files, at) for row in range(start, stop)]
+    assert found == missing
+
+
+def test_vectors_that_float16_cannot_hold_leave_their_item_out(clip: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(f"openclip:{clip}")
+    dataset = make_dataset(tmp_path / "pictures", 4)
+    encoder.model.visual.proj.data *= 1e9  # type: ignore[operator, union-attr]
+    with pytest.raises(DataError, match=r"none of its 4 items could be encoded.*NaN or infinity"):
+        encode_dataset(dataset, encoder, tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
+
+
+def test_the_cache_encodes_once(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dataset = make_dataset(tmp_path / "pictures", 5)
+    first = features_for(dataset, f"openclip:{clip}")
+    assert first.path.is_relative_to(tmp_path / "cache" / "kenthash") and len(first) == 5
+    assert dataset.pictures
+    for picture in dataset.pictures:
+        spoil(picture)
+    assert np.array_equal(features_for(dataset, f"openclip:{clip}").image, first.image)
+    assert features_for(first.path, "not even looked at").path == first.path
+    write_clip(tmp_path / "other", seed=1)
+    with pytest.raises(DataError, match="none of its 5 items"):  # another encoder must read the spoilt pictures
+        features_for(dataset, f"openclip:{tmp_path / 'other'}")
+    with pytest.raises(DataError, match="has no pictures"):
+        features_for(first.dataset, f"openclip:{clip}")
+
+
+def test_the_command_fails_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_pictures(tmp_path / "data", 1)
+    (tmp_path / "data" / "metadata.jsonl").write_text(json.dumps({"file_name": "0.png", "text": "a"}))
+    out = ["--out", str(tmp_path / "pack")]
+    cases = {
+        1: ["encode", str(tmp_path / "none"), *out],
+        2: ["encode", str(tmp_path / "data"), "--encoder", "heavy", *out],
+        3: ["encode", str(tmp_path / "data"), "--device", "abacus", *out],
+    }
+    for code, arguments in cases.items():
+        monkeypatch.setattr(sys, "argv", ["kenthash", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == min(code, 2)
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("error: ")
+
+
+def test_the_benchmark_measures_both_ways(clip: Path, tmp_path: Path) -> None:
+    make_pictures(tmp_path, 8)
+    figures = bench_encode(tmp_path, f"openclip:{clip}", items=6, runs=1)
+    bare, text, both = list(figures.values())[:3]
+    assert both == pytest.approx(1 / (1 / bare + 1 / text)) and min(figures.values()) > 0
+    assert figures["items: files to a pack / bare (bar: 0.9)"] == pytest.approx(list(figures.values())[4] / both)
