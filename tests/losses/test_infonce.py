@@ -1,0 +1,57 @@
+"""InfoNCE against its formula in loops."""
+
+from math import exp, log
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import cosine_similarity
+
+from kenthash.losses.infonce import Temperature, info_nce
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7])
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_is_the_formula(samples, temperature):
+    torch.manual_seed(samples)
+    x, t = torch.randn(2, samples, 5, dtype=torch.float64)
+    total = 0.0
+    for one, other in ((x, t), (t, x)):
+        for k in range(samples):
+            cosines = [cosine_similarity(one[k], row, dim=0).item() for row in other]
+            total -= log(exp(cosines[k] / temperature) / sum(exp(c / temperature) for c in cosines)) / samples
+    assert info_nce(x, t, temperature).item() == pytest.approx(total, abs=1e-12)
+
+
+def test_gradcheck_with_a_learned_temperature():
+    torch.manual_seed(0)
+    x, t = (v.requires_grad_() for v in torch.randn(2, 4, 5, dtype=torch.float64))
+    assert gradcheck(info_nce, (x, t, torch.tensor(0.3, dtype=torch.float64).requires_grad_()))
+
+
+def test_temperature_learns_and_stays_in_bounds():
+    temperature = Temperature(0.07)
+    assert temperature().item() == pytest.approx(0.07)
+    optimizer = torch.optim.SGD(temperature.parameters(), lr=0.1)
+    x = torch.eye(8)
+    for _ in range(5):
+        optimizer.zero_grad()
+        info_nce(x, x, temperature()).backward()
+        optimizer.step()
+    assert temperature().item() < 0.07  # perfect matches ask for a sharper distribution
+    with torch.no_grad():
+        temperature.log.fill_(-50)
+        assert temperature().item() == pytest.approx(0.01, rel=1e-5)
+        temperature.log.fill_(50)
+        assert temperature().item() == 1
+    temperature.zero_grad()
+    temperature().backward()
+    assert temperature.log.grad == 1  # and can leave the bound again
+
+
+def test_float32_survives_the_sharpest_temperature():
+    x = torch.randn(6, 16).requires_grad_()
+    value = info_nce(x, -x, 0.01)
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()

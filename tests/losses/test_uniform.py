@@ -1,0 +1,113 @@
+"""The uniform constraint and its assignment, against scipy and against all permutations."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.optimize import linear_sum_assignment
+from torch.autograd import gradcheck
+
+from kenthash.losses.assignment import assign
+from kenthash.losses.uniform import exact_targets, sinkhorn_targets, uniform
+
+
+def fair_bits(rows: int, bits: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (rows, bits), generator=generator).double() * 2 - 1
+
+
+def total(costs: np.ndarray, columns: np.ndarray) -> float:
+    assert sorted(columns) == list(range(len(costs)))
+    return float(costs[np.arange(len(costs)), columns].sum())
+
+
+squares = st.integers(0, 12).flatmap(
+    lambda n: st.one_of(
+        arrays.arrays(np.float64, (n, n), elements=st.integers(-4, 4).map(float)),  # many ties
+        arrays.arrays(np.float64, (n, n), elements=st.floats(-1e6, 1e6)),
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(squares)
+def test_assignment_is_the_cheapest(costs):
+    kept = costs.copy()
+    columns = assign(costs)
+    best = total(costs, linear_sum_assignment(costs)[1])
+    assert total(costs, columns) == pytest.approx(best, rel=1e-12, abs=1e-9)
+    assert np.array_equal(costs, kept)
+
+
+@pytest.mark.parametrize("bits", [16, 64])
+@pytest.mark.parametrize("kind", ["spread", "clustered", "biased", "saturated", "collapsed"])
+def test_assignment_of_training_batches(bits, kind):
+    rng = np.random.default_rng(bits)
+    noise = rng.standard_normal((128, bits))
+    outputs = {
+        "spread": np.tanh(noise),
+        "clustered": np.tanh(rng.standard_normal((9, bits))[rng.integers(9, size=128)] + 0.2 * noise),
+        "biased": np.tanh(2 * noise + 2 * rng.standard_normal(bits)),
+        "saturated": np.sign(noise),
+        "collapsed": np.ones((128, bits)),
+    }[kind]
+    costs = -(outputs @ fair_bits(128, bits, seed=1).numpy().T)
+    columns = assign(costs)
+    assert total(costs, columns) == pytest.approx(total(costs, linear_sum_assignment(costs)[1]), abs=1e-9)
+    assert np.array_equal(columns, assign(np.asfortranarray(costs)))
+
+
+@pytest.mark.parametrize("costs", [np.zeros((2, 3)), np.array([[np.nan]]), np.array([[np.inf, 0], [0, 1]])])
+def test_assignment_refuses_what_it_cannot_assign(costs):
+    with pytest.raises(ValueError, match="costs must be"):
+        assign(costs)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_uniform_is_the_least_over_all_permutations(rows):
+    h = torch.randn(rows, 6, dtype=torch.float64).tanh()
+    a = fair_bits(rows, 6, seed=rows)
+    least = min(
+        -sum(sum(h[i, k].item() * a[p[i], k].item() for k in range(6)) for i in range(rows)) / rows
+        for p in permutations(range(rows))
+    )
+    assert uniform(h, a).item() == pytest.approx(least, abs=1e-12)
+    assert uniform(h.float(), a.float()).dtype == torch.float32
+
+
+def test_uniform_gradient_draws_each_output_to_its_code():
+    h = torch.randn(6, 4, dtype=torch.float64).tanh().requires_grad_()
+    a = fair_bits(6, 4, seed=0)
+    (gradient,) = torch.autograd.grad(uniform(h, a), h)
+    assert sorted(map(tuple, (-6 * gradient).round().tolist())) == sorted(map(tuple, a.tolist()))
+    assert gradcheck(lambda h: uniform(h, a), (h,))
+
+
+def test_sinkhorn_is_near_the_exact_transport():
+    torch.manual_seed(0)
+    h, a = torch.randn(200, 32).tanh(), fair_bits(200, 32, seed=0).float()
+    costs = -(h @ a.mT)
+    exact, entropic = (-(h * f(costs, a)).sum(-1).mean().item() for f in (exact_targets, sinkhorn_targets))
+    at_random = -(h * a).sum(-1).mean().item()
+    assert exact <= entropic + 1e-5
+    assert entropic < exact + 0.05 * (at_random - exact)
+    assert sinkhorn_targets(torch.zeros(5, 5), a[:5]).isfinite().all()
+
+
+def test_large_batches_take_sinkhorn():
+    torch.manual_seed(0)
+    h, a = torch.randn(1100, 8).tanh().requires_grad_(), fair_bits(1100, 8, seed=0).float()
+    value = uniform(h, a)
+    value.backward()
+    expected = sinkhorn_targets(-(h.detach() @ a.mT), a)
+    torch.testing.assert_close(value, -(h * expected).sum(-1).mean())
+    torch.testing.assert_close(h.grad, -expected / 1100)
+
+
+def test_diverged_outputs_give_a_diverged_loss():
+    h = torch.full((4, 3), torch.nan)
+    assert uniform(h, torch.ones(4, 3)).isnan()
