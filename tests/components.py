@@ -1,4 +1,4 @@
-"""Shared by all tests: a missing component skips a test on a developer's machine and fails it in CI."""
+"""Optional components: a missing one skips a test on a developer's machine and fails it in CI, which installs all."""
 
 import importlib
 import os

@@ -62,5 +62,7 @@ def load_array(path: Path) -> NDArray[Any]:
     """Map an .npy file into memory, read-only; pickled objects inside are refused."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: not a readable .npy file: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path}: not an .npy file of numbers: {error}") from error

@@ -1,14 +1,14 @@
 """Progress on standard error: a bar with rate and time left on a terminal, silence elsewhere."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 Item = TypeVar("Item")
 
 
-def bar(total: int, what: str, unit: str = "items", initial: int = 0) -> "tqdm[None]":
+def bar(total: int, what: str, unit: str = "items", initial: int = 0) -> "tqdm[Any]":
     """A bar to advance by hand: `with bar(...) as b: b.update(n)`. `b.write(line)` prints above it."""
     return tqdm(
         total=total,

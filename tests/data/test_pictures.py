@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import need
+from components import need
 from kenthash.data.pictures import BadPicture, open_picture
 
 

@@ -9,7 +9,7 @@ import scipy.io
 import scipy.sparse
 from layouts import write_picture, write_text
 
-from conftest import need
+from components import need
 from kenthash.data.readers import read_dataset
 from kenthash.errors import DataError
 

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from kenthash.cli import data
+from kenthash.cli import bench, compare, data, demo, encode, export, train
 from kenthash.errors import KenthashError
 
 app = typer.Typer(
@@ -20,7 +20,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
+app.command("encode")(encode.encode)
+app.command("train")(train.train)
+app.command("evaluate")(train.evaluate)
+app.command("compare")(compare.compare)
+app.command("export")(export.export)
+app.add_typer(bench.app, name="bench")
 
 
 @app.callback(invoke_without_command=True)

@@ -10,38 +10,16 @@ The kernels release the interpreter lock; `tally.py` runs them on a thread for e
 under threads and forks, which numba's own parallel loops are not on every system.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
-from numba import njit
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+from kenthash.kernels import compiled, popcount
 
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]
 
 BLOCK = 2048  # items; 16 KiB of each word row
 RANK = 1 << 32  # see `_advance`
-
-
-def compiled(function: Kernel) -> Kernel:
-    """Reassociation lets sums of floats use vector registers; nothing here divides by zero."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
-    try:
-        return cast(Kernel, njit(cache=True, **options)(function))
-    except RuntimeError:  # nowhere to keep compiled code, as in a read-only container: each process compiles anew
-        return cast(Kernel, njit(**options)(function))
-
-
-def _popcount(typing_context: Any, word: Any) -> Any:
-    """The processor's own bit count (LLVM's ctpop), which numba has no name for."""
-    return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
-
-
-popcount: Any = intrinsic(_popcount)
 
 
 @compiled

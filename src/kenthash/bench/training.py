@@ -1,0 +1,99 @@
+"""`kenthash bench train`: what a KDPH step costs beside a DSPH step in the same run.
+
+Synthetic vectors of 512 and 384 dimensions, linear heads, batch 128, 64 bits. Steps of all contestants are
+interleaved; the figure of each is its fastest block of steps, in CPU time, so that a busy machine does not decide.
+"""
+
+import multiprocessing
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from kenthash.data.dataset import Dataset
+from kenthash.encoders.features import FeaturePack
+from kenthash.training.loop import Training
+from kenthash.training.recipe import make_recipe
+from kenthash.training.sources import FeatureSource
+
+ITEMS, BITS, BATCH = 2048, 64, 128
+BLOCK = 10  # steps timed together
+MANY_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    method: str
+    classes: int
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+CONTESTANTS = (
+    Contestant("DSPH, 80 classes", "dsph", 80),
+    Contestant("KDPH, 80 classes", "kdph", 80),
+    Contestant("KDPH, 80 classes, full frames", "kdph", 80, (("frame", "full"),)),
+    Contestant("KDPH, 1,000 classes", "kdph", 1000),
+)
+
+
+def bench_train(blocks: int = 20) -> dict[str, float]:
+    """CPU milliseconds a step of every contestant, their ratios, and the peak memory with 10,000 classes."""
+    trainings = [_training(c) for c in CONTESTANTS]
+    fastest = [float("inf")] * len(trainings)
+    for block in range(blocks + 1):  # the first block warms up
+        for which, training in enumerate(trainings):
+            spent = _block(training, block)
+            if block:
+                fastest[which] = min(fastest[which], spent)
+    result = {f"{c.name}, ms": 1000 * ms for c, ms in zip(CONTESTANTS, fastest, strict=True)}
+    dsph, kdph, full, many = fastest
+    result |= {
+        "KDPH / DSPH at 80 classes (bar: 3)": kdph / dsph,
+        "KDPH with full frames / DSPH": full / dsph,
+        "KDPH at 1,000 / 80 classes (bar: 4)": many / kdph,
+        "KDPH at 10,000 classes, peak GiB (bar: 4)": peak_memory(MANY_CLASSES),
+    }
+    return result
+
+
+def _block(training: Training, block: int) -> float:
+    rng = np.random.default_rng(block)
+    began = time.process_time()
+    for step in range(BLOCK):
+        items = rng.integers(ITEMS, size=BATCH)
+        training.step(items, np.zeros(BATCH, np.int64), step, lambda *_: None)
+    return (time.process_time() - began) / BLOCK
+
+
+def _training(contestant: Contestant) -> Training:
+    rng = np.random.default_rng(0)
+    classes = contestant.classes
+    labels = (rng.random((ITEMS, classes)) < 2 / classes).astype(np.uint8)
+    labels[np.arange(ITEMS), rng.integers(classes, size=ITEMS)] = 1  # 3 labels an item, as COCO
+    pack = FeaturePack(
+        path=Path("synthetic"),
+        dataset=Dataset("synthetic", [str(i) for i in range(ITEMS)], labels, [str(c) for c in range(classes)]),
+        image=rng.standard_normal((ITEMS, 512), np.float32),
+        text=rng.standard_normal((ITEMS, 384), np.float32),
+        text_offsets=np.arange(ITEMS + 1),
+        encoders={},
+    )
+    settings = dict(contestant.settings)
+    recipe = make_recipe({"method": contestant.method, "bits": BITS, "batch": BATCH, "settings": settings})
+    device = torch.device("cpu")
+    return Training(recipe, FeatureSource(pack, device), np.arange(ITEMS), device)
+
+
+def peak_memory(classes: int) -> float:
+    """Peak resident GiB of a fresh process that trains a few KDPH steps with so many classes."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_steps_and_peak, (classes,))
+
+
+def _steps_and_peak(classes: int) -> float:
+    _block(_training(Contestant("many", "kdph", classes)), 0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

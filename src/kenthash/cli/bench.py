@@ -1,0 +1,59 @@
+"""`kenthash bench`: what things cost here, beside what they are compared with, in one run."""
+
+import json
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def show(figures: dict[str, float], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+        return
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        typer.echo(f"{name:{width}}  {value:10.3f}")
+
+
+@app.command("encode")
+def encode(
+    pictures: Path | None = typer.Option(None, help="A folder of pictures. [default: photos made for this]"),
+    encoder: str = typer.Option("light", help="As for `kenthash encode`."),
+    items: int = typer.Option(512, min=1, help="Pictures to take."),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """Encoding from picture files, beside the bare forward pass on the same pictures."""
+    from kenthash.bench.encode import bench_encode
+    from kenthash.encoders import check_device
+
+    show(bench_encode(pictures, encoder, items, device=check_device(device)), as_json)
+
+
+@app.command("eval")
+def evaluation(
+    queries: int = typer.Option(5_000, min=1, help="Queries; the field's way takes some 20 ms for each."),
+    items: int = typer.Option(117_218, min=1, help="Database items, as many as in MS COCO."),
+    bits: int = typer.Option(64, help="Code length, a multiple of 8."),
+    classes: int = typer.Option(80, min=1, help="Classes of the labels."),
+    rounds: int = typer.Option(2, min=1, help="Alternating runs of which the best counts."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """mAP from histograms, beside the field's way (a sort for every query) on the same codes."""
+    from kenthash.bench.evaluation import bench_eval, render
+
+    result = bench_eval(queries, items, bits, classes, rounds)
+    typer.echo(json.dumps(result) if as_json else render(result))
+
+
+@app.command("train")
+def train(
+    blocks: int = typer.Option(20, min=1, help="Blocks of ten steps a contestant; the fastest counts."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """A KDPH step beside a DSPH step, with more classes, and the memory of 10,000 classes."""
+    from kenthash.bench.training import bench_train
+
+    show(bench_train(blocks), as_json)

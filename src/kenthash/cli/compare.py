@@ -1,0 +1,34 @@
+"""`kenthash compare`: methods side by side on the same data."""
+
+from pathlib import Path
+
+import typer
+
+
+def compare(
+    data: Path = typer.Option(..., help="A feature pack, or a folder that a reader knows."),
+    out: Path = typer.Option(..., help="The folder of the comparison: its runs, table and figure."),
+    methods: str = typer.Option("all", help="`all`, or names by commas: methods, and controls such as cosine or pq."),
+    bits: str = typer.Option("16,32,64", help="Code lengths by commas."),
+    seeds: int = typer.Option(3, min=1, help="Runs of every method and length, with seeds 0, 1, ..."),
+    tune: int = typer.Option(0, min=0, help="Settings to try for every method and length, on validation data only."),
+    assignments: list[str] = typer.Option([], "--set", help="Change one value for all: --set head.hidden=1024"),
+) -> None:
+    """Train every method at every length and seed, and write the paper's Table 1 for this data.
+
+    What is finished is kept: run the same command again after a stop, or with more methods. Writes table.md, table.tex,
+    table.csv and figure.png/.svg. Bold is ahead of every other by the paired test; a tie is not bold.
+
+    \b
+        kenthash compare --data packs/scenes --methods kdph,dsph,cosine --bits 16,64 --seeds 3 --out compare
+    """
+    from kenthash.errors import UsageError
+    from kenthash.studies.compare import Comparison, parse_methods
+    from kenthash.studies.compare import compare as run
+    from kenthash.training.recipe import parse_set
+
+    try:
+        lengths = tuple(int(b) for b in bits.split(","))
+    except ValueError as error:
+        raise UsageError(f"--bits {bits}: give code lengths by commas, for example 16,32,64") from error
+    typer.echo(run(Comparison(data, out, parse_methods(methods), lengths, seeds, parse_set(assignments), tune)))

@@ -1,0 +1,28 @@
+"""`kenthash export`: a trained model for other runtimes."""
+
+from pathlib import Path
+
+import typer
+
+
+def export(
+    run: Path = typer.Argument(..., help="A run folder, or a model folder."),
+    out: Path = typer.Option(..., help="The folder to write."),
+    onnx: bool = typer.Option(False, "--onnx", help="Write both towers as ONNX, each checked against PyTorch."),
+) -> None:
+    """Export both towers of a trained model.
+
+    image.onnx takes what the encoder's transform gives (or picture vectors, for a model of a feature pack), text.onnx
+    takes tokens (or text vectors). Both return outputs in [-1, 1]: bit i of the code is 1 where output i >= 0.
+
+    \b
+        kenthash export runs/scenes-64 --onnx --out exported
+    """
+    from kenthash.errors import UsageError
+    from kenthash.model.export import export_onnx
+    from kenthash.model.hasher import Hasher
+
+    if not onnx:
+        raise UsageError("say what to export to: --onnx")
+    for path, difference in export_onnx(Hasher.load(run), out):
+        typer.echo(f"{path}  (largest difference to PyTorch: {difference:.1e})")

@@ -1,0 +1,46 @@
+"""What the compiled kernels of several rooms share: how they are compiled, and the processor's bit count."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def compiled(function: Kernel) -> Kernel:
+    """Reassociation lets sums of floats use vector registers; nothing here divides by zero."""
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
+    try:
+        return cast(Kernel, njit(cache=True, **options)(function))
+    except RuntimeError:  # nowhere to keep compiled code, as in a read-only container: each process compiles anew
+        return cast(Kernel, njit(**options)(function))
+
+
+def _popcount(typing_context: Any, word: Any) -> Any:
+    """The processor's own bit count (LLVM's ctpop), which numba has no name for."""
+    return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+
+popcount: Any = intrinsic(_popcount)
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of array[index] without waiting for it (LLVM's prefetch, for reading, kept)."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [place, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+prefetch: Any = intrinsic(_prefetch)

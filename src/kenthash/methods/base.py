@@ -1,0 +1,79 @@
+"""What a method is: proxies or other learned state, and named loss terms with their weights.
+
+A method knows nothing of the loop that trains it, nor the loop of any one method. It is added by one file beside
+this one and one line in `methods/__init__.py`.
+"""
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, get_type_hints
+
+from torch import Tensor, nn
+
+from kenthash.errors import UsageError
+from kenthash.hints import describe, fits
+
+Fidelity = Literal["paper", "code", "reconstruction"]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The sizes a method is built for."""
+
+    classes: int
+    bits: int
+    image_dim: int
+    text_dim: int
+    items: int  # training items
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One global batch as a loss sees it: B items, image side x and text side t."""
+
+    x: Tensor  # [B, K] outputs of the image head, in [-1, 1]
+    t: Tensor  # [B, K] outputs of the text head
+    labels: Tensor  # [B, C] multi-hot, of the outputs' dtype
+    image_features: Tensor  # [B, Di] what the image head was given, without gradient
+    text_features: Tensor  # [B, Dt]
+    items: Tensor  # [B] positions in the training set, 0 to N-1: for methods that remember
+
+
+class Method(nn.Module):
+    """Subclasses set the class attributes, build their proxies in `__init__` and write `terms` and `weights`."""
+
+    key: ClassVar[str]  # its name on the command line
+    title: ClassVar[str]  # its name in tables
+    citation: ClassVar[str]
+    fidelity: ClassVar[Fidelity]  # after the paper, after public code, or rebuilt from less
+    settings_class: ClassVar[type[Any]]  # a frozen dataclass with the method's own values, all with defaults
+    recipe: ClassVar[dict[str, Any]] = {}  # what it changes in the default recipe: its own optimiser, epochs ...
+
+    def __init__(self, shapes: Shapes, settings: Any) -> None:
+        super().__init__()
+        self.shapes = shapes
+        self.settings = settings
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """The named loss terms of a batch, not yet weighted."""
+        raise NotImplementedError
+
+    def weights(self) -> dict[str, float]:
+        """The factor of every term that `terms` returns."""
+        raise NotImplementedError
+
+    def measures(self) -> dict[str, Tensor]:
+        """Vectors worth watching during training, logged as histograms: κ, β, a temperature."""
+        return {}
+
+
+def settings_of(method: type[Method], values: dict[str, Any]) -> Any:
+    """The method's settings with `values` over its defaults; an unknown name or a wrong type is refused."""
+    known = {f.name: f for f in fields(method.settings_class)}
+    hints = get_type_hints(method.settings_class)
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(f"settings.{name}: {method.key} has no such setting, it has {', '.join(known)}")
+        if not fits(value, hints[name]):
+            raise UsageError(f"settings.{name}: {value!r} is not {describe(hints[name])}")
+    assert all(f.default is not MISSING for f in known.values()), f"a setting of {method.key} has no default"
+    return method.settings_class(**values)

@@ -1,0 +1,178 @@
+"""A trained hasher: pictures and texts to packed codes.
+
+    from kenthash import Hasher
+    hasher = Hasher.load("runs/scenes-64")
+    codes = hasher.encode_texts(["two dogs and a kite"])  # uint8 [1, bits / 8]
+
+It holds two heads and, where the encoder was trained too, the encoder's weights. Proxies, losses and optimisers stay
+behind: encoding costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from kenthash.codes import Codes, check_bits, pack
+from kenthash.data.pictures import open_picture
+from kenthash.encoders import Encoder, load_encoder
+from kenthash.errors import DataError, UsageError
+from kenthash.files import atomic_write, read_json, write_json
+from kenthash.model.card import write_card
+from kenthash.model.heads import HeadConfig, make_head
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class HasherConfig:
+    bits: int
+    image_dim: int
+    text_dim: int
+    image_head: HeadConfig
+    text_head: HeadConfig
+    encoder: str  # the spec that `load_encoder` takes; "" where vectors came from elsewhere
+    encoder_trained: bool = False  # then the encoder's weights are saved with the heads
+    about: dict[str, Any] = field(default_factory=dict)  # for the card: method, data, seed, figures
+
+
+class Hasher:
+    def __init__(self, config: HasherConfig, encoder: Encoder | None = None) -> None:
+        check_bits(config.bits)
+        self.config = config
+        self.image_head = make_head(config.image_dim, config.bits, config.image_head)
+        self.text_head = make_head(config.text_dim, config.bits, config.text_head)
+        self._encoder = encoder
+
+    @property
+    def bits(self) -> int:
+        return self.config.bits
+
+    @property
+    def encoder(self) -> Encoder:
+        """Loaded when first asked for: a model of feature vectors never needs one."""
+        if self._encoder is None:
+            if not self.config.encoder:
+                raise UsageError(
+                    "this model was trained on vectors from elsewhere and cannot read pictures or texts itself: "
+                    "encode your data with `kenthash encode` and train on that pack"
+                )
+            self._encoder = load_encoder(self.config.encoder)
+        return self._encoder
+
+    def encode_image_features(self, features: NDArray[np.floating[Any]]) -> Codes:
+        return pack(self.image_outputs(features))
+
+    def encode_text_features(self, features: NDArray[np.floating[Any]]) -> Codes:
+        return pack(self.text_outputs(features))
+
+    def image_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Outputs before signing, in [-1, 1]: for study only. Codes come from the `encode_` methods."""
+        return _outputs(self.image_head, features, self.config.image_dim)
+
+    def text_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        return _outputs(self.text_head, features, self.config.text_dim)
+
+    def encode_pictures(self, pictures: Sequence[Path | str | bytes | Image.Image]) -> Codes:
+        """Codes of pictures given as paths, file contents or Pillow images."""
+
+        def features(part: Sequence[Path | str | bytes | Image.Image]) -> Tensor:
+            return self.encoder.encode_pictures(torch.stack([self.encoder.transform(_opened(p)) for p in part]))
+
+        return self._in_batches(pictures, self.encoder.picture_chunk, features, self.encode_image_features)
+
+    def encode_texts(self, texts: Sequence[str]) -> Codes:
+        def features(part: Sequence[str]) -> Tensor:
+            return self.encoder.encode_texts(self.encoder.tokenize(list(part)))
+
+        return self._in_batches(texts, self.encoder.text_chunk, features, self.encode_text_features)
+
+    def _in_batches(
+        self,
+        items: Sequence[Any],
+        size: int,
+        features: Callable[[Sequence[Any]], Tensor],
+        encode: Callable[[NDArray[np.floating[Any]]], Codes],
+    ) -> Codes:
+        if not len(items):
+            return np.empty((0, self.bits // 8), np.uint8)
+        with torch.inference_mode():
+            parts = [features(items[i : i + size]).float().cpu().numpy() for i in range(0, len(items), size)]
+        return encode(np.concatenate(parts))
+
+    def modules(self) -> nn.ModuleDict:
+        """What is saved: the heads, and the encoder where it was trained."""
+        parts: dict[str, nn.Module] = {"image_head": self.image_head, "text_head": self.text_head}
+        if self.config.encoder_trained:
+            parts["encoder"] = self.encoder
+        return nn.ModuleDict(parts)
+
+    def save(self, folder: Path | str) -> None:
+        """Write `config.json`, `model.safetensors` and a card (README.md); the configuration last, so that a folder
+        with one is whole."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.modules().state_dict().items()}
+        with atomic_write(folder / "model.safetensors") as stream:
+            stream.write(save(weights))
+        write_card(folder / "README.md", self.config)
+        write_json(folder / "config.json", {"format": FORMAT, **asdict(self.config)})
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "Hasher":
+        """Load a model folder, or the model of a run folder."""
+        folder = Path(folder)
+        if (folder / "model" / "config.json").is_file():
+            folder = folder / "model"
+        if not (folder / "config.json").is_file():
+            raise DataError(f"{folder}: no config.json here, so not a saved model: `kenthash train` makes one")
+        config = _read_config(folder / "config.json")
+        encoder = load_encoder(config.encoder, pretrained=False) if config.encoder_trained else None
+        hasher = cls(config, encoder)
+        try:
+            hasher.modules().load_state_dict(load_file(folder / "model.safetensors"))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{folder / 'model.safetensors'}: not the weights of config.json: {reason}") from error
+        hasher.image_head.eval()
+        hasher.text_head.eval()
+        return hasher
+
+
+def _read_config(path: Path) -> HasherConfig:
+    values = read_json(path)
+    if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
+        raise DataError(f"{path}: not a model of format {FORMAT}: it was written by another version of kenthash")
+    try:
+        for head in ("image_head", "text_head"):
+            values[head] = HeadConfig(**values[head])
+        return HasherConfig(**values)
+    except (TypeError, KeyError) as error:
+        raise DataError(f"{path}: not a model configuration: {error}") from error
+
+
+def _outputs(head: nn.Module, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
+    if features.ndim != 2 or features.shape[1] != dim:
+        raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
+    head.eval()
+    with torch.inference_mode():
+        outputs = [head(torch.from_numpy(np.asarray(part, np.float32))) for part in _chunks(features)]
+    return torch.cat(outputs).numpy()
+
+
+def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArray[np.floating[Any]]]:
+    return [features[i : i + size] for i in range(0, max(len(features), 1), size)]
+
+
+def _opened(picture: Path | str | bytes | Image.Image) -> Image.Image:
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    return open_picture(Path(picture) if isinstance(picture, str) else picture)

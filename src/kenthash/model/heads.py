@@ -1,0 +1,163 @@
+"""Hash heads: the vectors of one encoder tower to K outputs in [-1, 1], whose signs are the code.
+
+A head is data: its kind and sizes stand in the model's `config.json`, so that a saved model is rebuilt without the
+method that trained it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from kenthash.errors import UsageError
+from kenthash.model.dropout import SharedDropout
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """The width `hidden` is read by the kind: 0 is the field's head, Linear(D→K), for `tanh`, and 4D for `residual`."""
+
+    kind: str = "tanh"
+    hidden: int = 0
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.kind not in HEADS:
+            raise UsageError(f"head kind {self.kind!r}: choose one of {', '.join(HEADS)}")
+        if self.kind in NEED_HIDDEN and self.hidden == 0:
+            raise UsageError(f"head kind {self.kind} needs hidden units: set head.hidden, for example 128")
+        if self.hidden < 0 or not 0 <= self.dropout < 1:
+            raise UsageError(f"head: hidden must be 0 or more and dropout in [0, 1), not {self.hidden}, {self.dropout}")
+
+
+class TanhHead(nn.Module):
+    """Linear(D→K), dropout, tanh: the head that the CLIP-based methods of the field share (DSPH, TCSVT 2023).
+
+    With `hidden`, one layer of that many ReLU units before it.
+    """
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        if config.hidden:
+            self.layers = nn.Sequential(
+                nn.Linear(dim, config.hidden), nn.ReLU(), SharedDropout(config.dropout), nn.Linear(config.hidden, bits)
+            )
+        else:
+            self.layers = nn.Sequential(nn.Linear(dim, bits), SharedDropout(config.dropout))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.tanh(self.layers(features))
+
+
+class SoftmaxPairHead(nn.Module):
+    """Linear(D→hidden), ReLU, then two units a bit under a softmax, of which the larger is the bit (DCHMT, MM 2022).
+
+    The output is the difference o = p₁ − p₀ of a pair: its sign is the bit, and p = (1 ± o)/2 recovers the pair.
+    """
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.Linear(dim, config.hidden), nn.ReLU(), SharedDropout(config.dropout))
+        self.pairs = nn.Linear(config.hidden, 2 * bits)
+
+    def forward(self, features: Tensor) -> Tensor:
+        zero, one = self.pairs(self.embed(features)).unflatten(1, (-1, 2)).unbind(2)
+        return torch.tanh((one - zero) / 2)  # = p₁ − p₀ of the softmax of (zero, one)
+
+
+class TanhMlpHead(nn.Module):
+    """Three layers with tanh after each, D→hidden→hidden→K, a bias in the first only (RDPH, TMM 2024)."""
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(dim, config.hidden),
+            nn.Tanh(),
+            nn.Linear(config.hidden, config.hidden, bias=False),
+            nn.Tanh(),
+            SharedDropout(config.dropout),
+            nn.Linear(config.hidden, bits, bias=False),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.tanh(self.layers(features))
+
+
+class ResidualHead(nn.Module):
+    """Two residual blocks x + MLP(LN(x)), D→hidden→D with GELU, then Linear(D→K) and tanh (MITH, MM 2023)."""
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        hidden = config.hidden or 4 * dim
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(dim),
+                nn.Linear(dim, hidden),
+                nn.GELU(),
+                SharedDropout(config.dropout),
+                nn.Linear(hidden, dim),
+            )
+            for _ in range(2)
+        )
+        self.hash = nn.Linear(dim, bits, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        for block in self.blocks:
+            features = features + block(features)
+        return torch.tanh(self.hash(features))
+
+
+class HouseholderHead(nn.Module):
+    """The tanh head's outputs, scaled to unit length and turned by a learned product of K Householder reflections.
+
+    The turn leaves the cosines of one modality's outputs as they are and moves them nearer to their signs
+    (Schwengber et al., arXiv 2311.04207; DAGtH, ESWA 2025, brings it to two modalities).
+    """
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.embed = TanhHead(dim, bits, config)
+        self.reflections = nn.Parameter(torch.eye(bits))
+        self.turn: Tensor
+        self.register_buffer("turn", torch.empty(bits, bits), persistent=False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Leaving training fixes the turn: encoding then costs one product, and the head can be exported."""
+        if not mode:
+            with torch.no_grad():
+                self.turn.copy_(householder(self.reflections))
+        return super().train(mode)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return normalize(self.embed(features)) @ (householder(self.reflections) if self.training else self.turn)
+
+
+def householder(vectors: Tensor) -> Tensor:
+    """The product H₁H₂⋯ of the reflections H_i = I − 2vvᵀ/‖v‖² in the columns v of `vectors` [K, n].
+
+    The compact form I − V T⁻¹ Vᵀ, T = the upper triangle of VᵀV with its diagonal halved (Joffrain et al. 2006):
+    one triangular solve instead of n rank-one updates.
+    """
+    gram = vectors.T @ vectors
+    halves = gram.triu(1) + torch.diag(gram.diagonal() / 2)
+    identity = torch.eye(len(vectors), dtype=vectors.dtype, device=vectors.device)
+    product: Tensor = identity - vectors @ torch.linalg.solve_triangular(halves, vectors.T, upper=True)
+    return product
+
+
+HEADS: dict[str, Callable[[int, int, HeadConfig], nn.Module]] = {
+    "tanh": TanhHead,
+    "softmax_pair": SoftmaxPairHead,
+    "tanh_mlp": TanhMlpHead,
+    "residual": ResidualHead,
+    "householder": HouseholderHead,
+}
+# What these kinds cannot do without.
+NEED_HIDDEN = ("softmax_pair", "tanh_mlp")
+
+
+def make_head(dim: int, bits: int, config: HeadConfig) -> nn.Module:
+    return HEADS[config.kind](dim, bits, config)

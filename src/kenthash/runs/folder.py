@@ -1,0 +1,59 @@
+"""A run folder: what training wrote, for everything that reads it.
+
+`recipe.yaml` (as resolved), `split.npz`, `model/` (config.json, model.safetensors, card), `checkpoint/` (to resume),
+`history.json` (a record an epoch), `metrics.json`, `events/` for TensorBoard, `figures/`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kenthash.data.readers import read_dataset
+from kenthash.data.splits import Rows, Split
+from kenthash.encoders import Encoder
+from kenthash.encoders.cache import features_for
+from kenthash.errors import DataError
+from kenthash.model.hasher import Hasher
+from kenthash.training.recipe import Recipe, make_recipe, read_recipe
+from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Source, head_outputs
+
+
+def open_source(recipe: Recipe, device: torch.device, encoder: Encoder | None = None) -> Source:
+    """The recipe's data: through `encoder` where one is being or was trained, else as cached vectors."""
+    path = Path(recipe.data)
+    if not path.exists():
+        raise DataError(f"{path}: there is no such data set: check the path, or say where it is with --data")
+    if encoder is not None:
+        return PictureSource(read_dataset(path), encoder, device)
+    return FeatureSource(features_for(path, recipe.encoder.spec), device)
+
+
+@dataclass(frozen=True)
+class Run:
+    path: Path
+    recipe: Recipe
+    split: Split
+    hasher: Hasher
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """Open a finished run."""
+        if not (path / "recipe.yaml").is_file():
+            raise DataError(f"{path}: no recipe.yaml here, so this is not a run: `kenthash train` makes one")
+        if not (path / "model" / "config.json").is_file():
+            raise DataError(f"{path}: training has not finished: go on with `kenthash train --resume --out {path}`")
+        recipe = make_recipe(read_recipe(path / "recipe.yaml"))
+        return cls(path, recipe, Split.load(path / "split.npz"), Hasher.load(path))
+
+    def source(self, device: torch.device) -> Source:
+        encoder = self.hasher.encoder if self.hasher.config.encoder_trained else None
+        source = open_source(self.recipe, device, encoder)
+        if self.split.items != len(source.dataset):
+            raise DataError(
+                f"{self.recipe.data}: has {len(source.dataset)} items, but {self.split.items} when {self.path} was trained"
+            )
+        return source
+
+    def outputs(self, source: Source, rows: Rows) -> Outputs:
+        return head_outputs(self.hasher, source, rows)

@@ -1,0 +1,147 @@
+"""Train a run: from a recipe to a run folder, whole or resumable at any moment."""
+
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from kenthash.codes import pack
+from kenthash.data.splits import Rows, Split, make_split
+from kenthash.encoders import load_encoder
+from kenthash.errors import DataError, UsageError
+from kenthash.evaluation import map_of
+from kenthash.files import write_json
+from kenthash.runs.folder import open_source
+from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoint
+from kenthash.training.distributed import processes, rank, wait_for_all
+from kenthash.training.events import Events, balance
+from kenthash.training.loop import Training
+from kenthash.training.recipe import Recipe, write_recipe
+from kenthash.training.sources import Source, head_outputs
+
+Record = dict[str, Any]
+
+
+def train_run(
+    recipe: Recipe, out: Path, resume: bool = False, device: torch.device | None = None, quiet: bool = False
+) -> bool:
+    """Train `recipe` into the run folder `out`. A finished run is left as it is; an unfinished one needs `resume`.
+
+    Returns whether this is the first process of its group, which is the one to report.
+    """
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    _check_folder(recipe, out, resume)
+    with processes(device):
+        encoder = None
+        if recipe.encoder.trainable:
+            encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
+        source = open_source(recipe, device, encoder)
+        sizes = asdict(recipe.split)
+        split = make_split(len(source.dataset), recipe.seed, recipe.protocol, **sizes)
+        if rank() == 0:
+            write_recipe(out / "recipe.yaml", recipe)
+            split.save(out / "split.npz")
+        training = Training(recipe, source, split.train, device)
+        best, history = _epochs(training, source, split, out, quiet)
+        if rank() == 0:
+            _save(training, best, history, out)
+        wait_for_all()
+        return rank() == 0
+
+
+def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
+    if (out / "recipe.yaml").exists():
+        if not resume:
+            raise UsageError(f"{out}: holds a run already: go on with it by --resume, or choose another --out")
+        stored = yaml.safe_load((out / "recipe.yaml").read_text())
+        if stored != yaml.safe_load(yaml.safe_dump(asdict(recipe))):
+            changed = ", ".join(key for key, value in asdict(recipe).items() if stored.get(key) != value)
+            raise UsageError(f"{out}: was begun with another recipe, which differs in {changed}: resume with that one")
+    elif out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out}: is not empty and not a run: choose another --out")
+
+
+def _epochs(
+    training: Training, source: Source, split: Split, out: Path, quiet: bool
+) -> tuple[dict[str, Tensor], list[Record]]:
+    """Train what is left; returns the chosen weights and a record an epoch."""
+    recipe = training.recipe
+    history: list[Record] = []
+    best: dict[str, Tensor] = {}
+    stored = load_checkpoint(out / "checkpoint", training.modules, training.optimizers)
+    if stored is not None:
+        best, history = stored[0], stored[1]["history"]
+    events = Events(out / "events", write=rank() == 0 and len(history) < recipe.epochs)
+    for number in range(len(history), recipe.epochs):
+        began = time.perf_counter()
+        record: Record = {"epoch": number + 1, **training.epoch(number, events.scalars)}
+        if rank() == 0:
+            record |= _watch(training, source, split, events, (number + 1) * training.steps)
+            record["seconds"] = round(time.perf_counter() - began, 3)
+            # Under `paper` the last epoch's weights are kept: the field chooses among figures, in the report.
+            if split.protocol == "paper" or record["score"] > max((r["score"] for r in history), default=-1.0):
+                best = copy_of(training.hasher.modules())
+            history.append(record)
+            save_checkpoint(out / "checkpoint", training.modules, training.optimizers, best, {"history": history})
+            if not quiet:
+                _print(record, history, recipe)
+        wait_for_all()
+    events.close()
+    return best, history
+
+
+def _watch(training: Training, source: Source, split: Split, events: Events, step: int) -> Record:
+    """mAP after an epoch: `honest` on the validation part (each item against the others), `paper` on the queries."""
+    labels = source.dataset.labels
+
+    def codes(rows: Rows) -> tuple[Any, Any]:
+        outputs = head_outputs(training.hasher, source, rows)
+        events.scalars(step, {"balance/image": balance(outputs.image), "balance/text": balance(outputs.text)})
+        return pack(outputs.image), pack(outputs.text)
+
+    if split.protocol == "honest":
+        rows = split.validation
+        image, text = codes(rows)
+        i2t = map_of(image, text, labels[rows], labels[rows], exclude_self=True)
+        t2i = map_of(text, image, labels[rows], labels[rows], exclude_self=True)
+    else:
+        (image, text), (image_db, text_db) = codes(split.query), codes(split.database)
+        i2t = map_of(image, text_db, labels[split.query], labels[split.database])
+        t2i = map_of(text, image_db, labels[split.query], labels[split.database])
+    events.scalars(step, {"map/i2t": i2t, "map/t2i": t2i})
+    events.measures(step, training.method.measures())
+    return {"i2t": i2t, "t2i": t2i, "score": (i2t + t2i) / 2}
+
+
+def _print(record: Record, history: list[Record], recipe: Recipe) -> None:
+    left = sum(r["seconds"] for r in history) / len(history) * (recipe.epochs - record["epoch"])
+    where = "validation" if recipe.protocol == "honest" else "query"
+    print(
+        f"epoch {record['epoch']:3}/{recipe.epochs}  loss {record['loss']:9.4f}  {where} mAP i→t {record['i2t']:.4f}"
+        f"  t→i {record['t2i']:.4f}  {record['seconds']:6.1f} s  {left:6.0f} s left",
+        file=sys.stderr,
+    )
+
+
+def _save(training: Training, best: dict[str, Tensor], history: list[Record], out: Path) -> None:
+    """The chosen weights become the model; its configuration is written last, so a run with one is finished."""
+    if not best:
+        raise DataError(f"{out}: the checkpoint holds no weights: remove {out / 'checkpoint'} to start anew")
+    recipe, hasher = training.recipe, training.hasher
+    hasher.modules().load_state_dict(best)
+    chosen = max(history, key=lambda r: r["score"]) if recipe.protocol == "honest" else history[-1]
+    about = {
+        "method": recipe.method,
+        "data": training.source.dataset.name,
+        "seed": recipe.seed,
+        "protocol": recipe.protocol,
+        "epoch": f"{chosen['epoch']} of {recipe.epochs}",
+    }
+    hasher.config = replace(hasher.config, about=about)
+    write_json(out / "history.json", history)
+    hasher.save(out / "model")

@@ -1,0 +1,1 @@
+"""Grids of runs to tables and figures."""

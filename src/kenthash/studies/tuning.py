@@ -1,0 +1,66 @@
+"""The same search budget for every method, spent on validation data alone.
+
+Each try multiplies the rates of the method's own defaults and its loss weights by random factors; the first try is
+the defaults themselves. The query set plays no part: a try is scored by its best validation epoch, on a split whose
+seed is none of those that are reported, and no try is ever evaluated on queries.
+"""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kenthash.files import read_json, write_json
+from kenthash.methods import METHODS
+from kenthash.studies.grid import Job, run_all
+from kenthash.training.recipe import make_recipe
+
+TUNING_SEED = 1_000_003  # far from the seeds of reported runs
+RATE_FACTORS = (0.3, 1.0, 3.0)
+SETTING_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def tuned_layer(folder: Path, data: Path, method: str, bits: int, layer: dict[str, Any], tries: int) -> dict[str, Any]:
+    """`layer` with the best of `tries` settings of `method` at `bits` over it."""
+    if tries == 0:
+        return layer
+    candidates = propose(method, bits, layer, tries)
+    common = {"data": str(data), "method": method, "bits": bits, "seed": TUNING_SEED, "protocol": "honest"}
+    jobs = [
+        Job(folder / f"{method}-{bits}-{number}", {**candidate, **common}, evaluate=False)
+        for number, candidate in enumerate(candidates)
+    ]
+    run_all(jobs, f"tuning {method} at {bits} bits")
+    scores = [max(record["score"] for record in read_json(job.out / "history.json")) for job in jobs]
+    best = int(np.argmax(scores))
+    write_json(folder / f"{method}-{bits}.json", {"scores": scores, "best": best, "layer": candidates[best]})
+    return candidates[best]
+
+
+def propose(method: str, bits: int, layer: dict[str, Any], tries: int) -> list[dict[str, Any]]:
+    """The settings to try, the same for the same arguments: the defaults, then random ones around them."""
+    rng = np.random.default_rng([bits, *method.encode()])
+    base = make_recipe({**layer, "method": method, "bits": bits})
+    numbers = [f.name for f in fields(METHODS[method].settings_class) if isinstance(base.settings[f.name], float)]
+    candidates = [layer]
+    for _ in range(tries - 1):
+        candidates.append(
+            {
+                **layer,
+                "optimizer": {**layer.get("optimizer", {}), "lr": base.optimizer.lr * _one_of(rng, RATE_FACTORS)},
+                "proxy_optimizer": {
+                    **layer.get("proxy_optimizer", {}),
+                    "lr": base.proxy_optimizer.lr * _one_of(rng, RATE_FACTORS),
+                },
+                "settings": {
+                    **layer.get("settings", {}),
+                    **{name: base.settings[name] * _one_of(rng, SETTING_FACTORS) for name in numbers},
+                },
+            }
+        )
+    return candidates
+
+
+def _one_of(rng: np.random.Generator, factors: tuple[float, ...]) -> float:
+    return float(rng.choice(factors))

@@ -1,0 +1,123 @@
+"""The training loop. It knows batches, terms and rates, and nothing of any one method.
+
+All randomness of an epoch comes from (seed, epoch): the order of items, the captions, dropout, what the losses draw.
+So a run that is stopped between two epochs and taken up again ends in the same model, bit for bit.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from kenthash.data.splits import Rows
+from kenthash.errors import KenthashError, UsageError
+from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.progress import track
+from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
+from kenthash.training.optimizers import clip_each, make_optimizer, rate_factor, set_rate
+from kenthash.training.recipe import Recipe
+from kenthash.training.sources import PictureSource, Source
+
+TOO_LARGE = 1e6  # a weighted term beyond this has diverged: outputs are bounded, honest terms stay below hundreds
+LOG_EVERY = 10  # steps
+
+StepLog = Callable[[int, dict[str, float]], None]
+
+
+class Training:
+    """Heads, method and optimisers of one recipe over one source, advanced an epoch at a time."""
+
+    def __init__(self, recipe: Recipe, source: Source, rows: Rows, device: torch.device) -> None:
+        self.recipe, self.source, self.rows, self.device = recipe, source, rows, device
+        self.batch = min(recipe.batch, len(rows) - len(rows) % world_size())
+        if self.batch < 2:
+            raise UsageError(f"{len(rows)} training items are too few for {world_size()} processes")
+        self.own = own_slice(self.batch)
+        self.steps = len(rows) // self.batch  # the rest of an epoch, less than a batch, rests: another each time
+        labels = source.dataset.labels
+        self.labels = torch.from_numpy(labels).to(device, torch.float32)
+
+        torch.manual_seed(int(np.random.default_rng([recipe.seed, 0]).integers(2**63)))
+        trained = source.encoder if isinstance(source, PictureSource) else None
+        config = HasherConfig(
+            bits=recipe.bits,
+            image_dim=source.image_dim,
+            text_dim=source.text_dim,
+            image_head=recipe.head,
+            text_head=recipe.head,
+            encoder=source.encoder_spec,
+            encoder_trained=trained is not None,
+        )
+        self.hasher = Hasher(config, trained)
+        kind = METHODS[recipe.method]
+        shapes = Shapes(labels.shape[1], recipe.bits, source.image_dim, source.text_dim, len(rows))
+        self.method: Method = kind(shapes, settings_of(kind, recipe.settings))
+        self.modules = nn.ModuleDict({"hasher": self.hasher.modules(), "method": self.method}).to(device)
+
+        heads = [p for head in (self.hasher.image_head, self.hasher.text_head) for p in head.parameters()]
+        backbone = [p for p in trained.parameters() if p.requires_grad] if trained is not None else []
+        self.encoding = heads + backbone
+        main = make_optimizer(recipe.optimizer, [(heads, recipe.optimizer.lr), (backbone, recipe.encoder.lr)])
+        self.optimizers = {"main": main}
+        if own := [p for p in self.method.parameters() if p.requires_grad]:
+            self.optimizers["proxy"] = make_optimizer(recipe.proxy_optimizer, [(own, recipe.proxy_optimizer.lr)])
+
+    def epoch(self, number: int, log: StepLog) -> dict[str, float]:
+        """Train epoch `number` (from 0); returns the mean of the loss and of every weighted term."""
+        rng = np.random.default_rng([self.recipe.seed, 1, number])
+        order = rng.permutation(len(self.rows))
+        captions = rng.integers(self.source.captions[self.rows[order]])
+        torch.manual_seed(int(rng.integers(2**63)))
+        self.modules.train()
+        sums: dict[str, float] = {}
+        steps = range(self.steps)
+        for step in track(steps, f"epoch {number + 1}", unit="steps") if rank() == 0 else steps:
+            part = slice(step * self.batch, (step + 1) * self.batch)
+            done = number * self.steps + step
+            values = self.step(order[part], captions[part], done, log)
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + value
+        return {name: total / self.steps for name, total in sums.items()}
+
+    def step(self, items: Rows, captions: Rows, done: int, log: StepLog) -> dict[str, float]:
+        rows = self.rows[items]
+        image, text = self.source.vectors(rows[self.own], captions[self.own], train=True)
+        batch = Batch(
+            x=gather(self.hasher.image_head(image)),
+            t=gather(self.hasher.text_head(text)),
+            labels=self.labels[torch.from_numpy(rows)],
+            image_features=gather(image.detach()),
+            text_features=gather(text.detach()),
+            items=torch.from_numpy(items).to(self.device),
+        )
+        weights = self.method.weights()
+        terms = {name: weights[name] * term for name, term in self.method.terms(batch).items()}
+        loss = torch.stack(list(terms.values())).sum()
+        values = dict(zip(terms, torch.stack([t.detach() for t in terms.values()]).tolist(), strict=True))
+        self._check(values, done)
+
+        for name, optimizer in self.optimizers.items():
+            recipe = self.recipe.optimizer if name == "main" else self.recipe.proxy_optimizer
+            set_rate(optimizer, rate_factor(recipe, done, self.recipe.epochs * self.steps))
+            optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        add_gradients(self.encoding)
+        norm = clip_each(self.encoding, self.recipe.clip)
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+        values["loss"] = sum(values.values())
+        if done % LOG_EVERY == 0:
+            log(done, {f"loss/{name}": value for name, value in values.items()} | {"gradient_norm": norm.item()})
+        return values
+
+    def _check(self, values: dict[str, float], done: int) -> None:
+        for name, value in values.items():
+            if not math.isfinite(value) or abs(value) > TOO_LARGE:
+                epoch, step = divmod(done, self.steps)
+                raise KenthashError(
+                    f"training diverged: the term '{name}' is {value:.3g} in epoch {epoch + 1}, step {step + 1}; "
+                    "lower optimizer.lr or proxy_optimizer.lr, or the weight of that term"
+                )

@@ -1,0 +1,101 @@
+"""Where batches come from: vectors that are at hand, or pictures and texts through a trainable encoder.
+
+Both give the two towers' vectors of some rows, each row with a caption of a given number.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kenthash.data.dataset import Dataset
+from kenthash.data.pictures import BadPicture, open_picture
+from kenthash.data.splits import Rows
+from kenthash.encoders import Encoder
+from kenthash.encoders.features import FeaturePack, bad_rows
+from kenthash.errors import DataError
+from kenthash.model.hasher import Hasher
+
+Pair = tuple[Tensor, Tensor]  # image vectors [B, Di], text vectors [B, Dt]
+
+
+class FeatureSource:
+    """Items of a feature pack. Rows are converted to float32 as they are asked for."""
+
+    def __init__(self, pack: FeaturePack, device: torch.device) -> None:
+        self.dataset = pack.dataset
+        self.encoder_spec = pack.encoder  # for new pictures and texts; "" where the pack does not say
+        self.image_dim, self.text_dim = pack.image.shape[1], pack.text.shape[1]
+        self.captions = np.diff(pack.text_offsets)
+        self._pack = pack
+        self._device = device
+        for part, rows in bad_rows(pack).items():
+            if rows:
+                raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
+        self._image = torch.from_numpy(np.array(pack.image, np.float32)).to(device)
+        self._text = torch.from_numpy(np.array(pack.text, np.float32)).to(device)
+
+    def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
+        """Vectors of `rows`, each with its caption of that number (0 is the first)."""
+        texts = self._pack.text_offsets[rows] + captions
+        return self._image[torch.from_numpy(rows)], self._text[torch.from_numpy(texts)]
+
+
+class PictureSource:
+    """Items of a picture data set, encoded anew at every request by an encoder that may be learning."""
+
+    def __init__(self, dataset: Dataset, encoder: Encoder, device: torch.device, threads: int = 4) -> None:
+        if dataset.pictures is None or dataset.texts is None:
+            raise DataError(f"{dataset.name}: training an encoder needs the pictures and texts themselves, not a pack")
+        if (empty := next((i for i, texts in enumerate(dataset.texts) if not texts), None)) is not None:
+            raise DataError(f"{dataset.name}: item {dataset.ids[empty]} has no text: add one or remove the item")
+        self.dataset = dataset
+        self.encoder = encoder
+        self.encoder_spec = encoder.spec
+        self.image_dim, self.text_dim = encoder.image_dim, encoder.text_dim
+        self.captions = np.array([len(texts) for texts in dataset.texts])
+        self._device = device
+        self._pool = ThreadPoolExecutor(threads)
+
+    def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
+        assert self.dataset.pictures is not None and self.dataset.texts is not None
+        transform = self.encoder.train_transform if train else self.encoder.transform
+        paths = [self.dataset.pictures[row] for row in rows]
+        try:
+            pictures = torch.stack(list(self._pool.map(lambda path: transform(open_picture(path)), paths)))
+        except BadPicture as error:
+            raise DataError(f"{error}; take it out of the data (`kenthash data check` lists all such)") from error
+        texts = [self.dataset.texts[row][caption] for row, caption in zip(rows, captions, strict=True)]
+        # Mixed precision where there is a GPU: the encoder is the whole cost there, the loss stays in float32.
+        with torch.autocast("cuda", torch.bfloat16, enabled=self._device.type == "cuda"):
+            image = self.encoder.encode_pictures(pictures.to(self._device))
+            text = self.encoder.encode_texts(self.encoder.tokenize(texts))
+        return image.float(), text.float()
+
+
+Source = FeatureSource | PictureSource
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs of both heads before signing, for some rows in order."""
+
+    image: NDArray[np.float32]
+    text: NDArray[np.float32]
+
+
+def head_outputs(hasher: Hasher, source: Source, rows: Rows, batch: int = 1024) -> Outputs:
+    """Outputs of `rows` with their first captions, dropout off."""
+    hasher.modules().eval()
+    images: list[Tensor] = []
+    texts: list[Tensor] = []
+    with torch.inference_mode():
+        for start in range(0, len(rows), batch):
+            part = rows[start : start + batch]
+            image, text = source.vectors(part, np.zeros(len(part), np.int64))
+            images.append(hasher.image_head(image).cpu())
+            texts.append(hasher.text_head(text).cpu())
+    return Outputs(torch.cat(images).numpy(), torch.cat(texts).numpy())

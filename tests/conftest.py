@@ -1,0 +1,1 @@
+"""Makes the modules beside this file (packs, components) importable from every test."""

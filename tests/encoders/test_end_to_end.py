@@ -1,0 +1,79 @@
+"""Training through a trainable encoder: its weights move, are saved, and are the ones that encode afterwards."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+from small_clip import write_clip
+
+from kenthash import Hasher
+from kenthash.errors import DataError
+from kenthash.runs.evaluate import evaluate_run
+from kenthash.runs.train import train_run
+from kenthash.training.recipe import make_recipe
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
+
+
+def write_pictures(folder, items=120):
+    """Pictures of one colour and noise; the text names it."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(items):
+        name = list(COLOURS)[i % 3]
+        pixels = np.clip(np.array(COLOURS[name]) + rng.normal(0, 25, (40, 40, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+        rows.append({"file_name": f"{i}.png", "text": f"something {name} number {i}", "labels": [name]})
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("end-to-end")
+    original = write_clip(folder / "clip").state_dict()
+    recipe = make_recipe(
+        {
+            "data": str(write_pictures(folder / "pictures")),
+            "method": "dsph",
+            "bits": 16,
+            "epochs": 12,
+            "batch": 10,
+            "encoder": {"spec": f"openclip:{folder / 'clip'}", "trainable": True, "lr": 1e-3},
+            "optimizer": {"lr": 0.01},
+        }
+    )
+    train_run(recipe, folder / "run", quiet=True)
+    return folder, original
+
+
+def test_the_trained_encoder_is_saved_and_used(run):
+    folder, original = run
+    stored = load_file(folder / "run" / "model" / "model.safetensors")
+    key = next(name for name in stored if name.endswith("visual.conv1.weight"))
+    assert not np.allclose(stored[key], original["visual.conv1.weight"])  # it learned
+    metrics = evaluate_run(folder / "run").metrics
+    assert metrics["t2i"]["map"] > 0.7  # a third of the items is relevant
+    # The model answers by its own weights: the file it started from is no longer needed.
+    (folder / "clip" / "open_clip_model.safetensors").unlink()
+    hasher = Hasher.load(folder / "run")
+    codes = hasher.encode_pictures([folder / "pictures" / f"{i}.png" for i in range(3)])
+    assert codes.shape == (3, 2) and len({bytes(code) for code in codes}) > 1
+    assert hasher.encode_texts([]).shape == (0, 2)
+
+
+def test_a_bad_picture_is_named(run, tmp_path):
+    pictures = write_pictures(tmp_path / "pictures")
+    for file in pictures.glob("*.png"):
+        file.write_bytes(b"not a picture")
+    clip = tmp_path / "clip"
+    write_clip(clip)
+    encoder = {"spec": f"openclip:{clip}", "trainable": True}
+    recipe = make_recipe(
+        {"data": str(pictures), "method": "dsph", "bits": 16, "epochs": 1, "batch": 10, "encoder": encoder}
+    )
+    with pytest.raises(DataError, match=r"\.png.*data check"):
+        train_run(recipe, tmp_path / "run", quiet=True)

@@ -1,0 +1,79 @@
+"""The kinds of heads: their range, what makes each its kind, and that a saved one encodes the same."""
+
+import numpy as np
+import pytest
+import torch
+
+from kenthash.errors import UsageError
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import HEADS, HeadConfig, HouseholderHead, SoftmaxPairHead, householder, make_head
+
+WIDTHS = {"softmax_pair": 32, "tanh_mlp": 32}
+
+
+def config(kind: str) -> HeadConfig:
+    return HeadConfig(kind, WIDTHS.get(kind, 0), 0.1)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_outputs_lie_in_their_range_and_all_parameters_learn(kind: str) -> None:
+    torch.manual_seed(0)
+    head = make_head(24, 16, config(kind))
+    outputs = head(10 * torch.randn(50, 24))
+    assert outputs.shape == (50, 16)
+    assert outputs.abs().max() <= 1 + 1e-6
+    outputs.square().mul(torch.rand(16)).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in head.parameters())
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_saved_head_encodes_the_same(kind: str, tmp_path) -> None:
+    torch.manual_seed(0)
+    hasher = Hasher(HasherConfig(16, 24, 12, config(kind), config(kind), encoder=""))
+    with torch.no_grad():
+        for parameter in hasher.modules().parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    hasher.save(tmp_path)
+    loaded = Hasher.load(tmp_path)
+    vectors = np.random.default_rng(0).standard_normal((20, 24))
+    assert np.array_equal(hasher.encode_image_features(vectors), loaded.encode_image_features(vectors))
+    assert np.array_equal(hasher.image_outputs(vectors), loaded.image_outputs(vectors))
+
+
+def test_softmax_pairs_come_back_from_the_output() -> None:
+    torch.manual_seed(0)
+    head = SoftmaxPairHead(24, 16, HeadConfig("softmax_pair", 32, 0.0))
+    vectors = torch.randn(10, 24)
+    pairs = head.pairs(head.embed(vectors)).view(10, 16, 2).softmax(2)
+    output = head(vectors)
+    torch.testing.assert_close((1 - output) / 2, pairs[:, :, 0])
+    torch.testing.assert_close((1 + output) / 2, pairs[:, :, 1])
+    assert torch.equal(output >= 0, pairs.argmax(2).bool())
+
+
+def test_householder_is_the_product_of_its_reflections() -> None:
+    vectors = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    product = torch.eye(6, dtype=torch.float64)
+    for v in vectors.T:
+        product = product @ (torch.eye(6, dtype=torch.float64) - 2 * torch.outer(v, v) / (v @ v))
+    torch.testing.assert_close(householder(vectors), product)
+    torch.testing.assert_close(product @ product.T, torch.eye(6, dtype=torch.float64))
+    assert torch.autograd.gradcheck(householder, vectors.requires_grad_())
+
+
+def test_the_turn_of_a_householder_head_leaves_cosines_alone_and_is_fixed_by_eval() -> None:
+    torch.manual_seed(0)
+    head = HouseholderHead(24, 16, HeadConfig("householder", 0, 0.0))
+    with torch.no_grad():
+        head.reflections.add_(torch.randn(16, 16))
+    vectors = torch.randn(10, 24)
+    turned, plain = head(vectors), torch.nn.functional.normalize(head.embed(vectors))
+    torch.testing.assert_close(turned @ turned.T, plain @ plain.T)
+    assert not torch.allclose(turned, plain, atol=0.1)
+    torch.testing.assert_close(head.eval()(vectors), turned)
+
+
+@pytest.mark.parametrize("kind", WIDTHS)
+def test_a_kind_without_its_hidden_units_is_refused(kind: str) -> None:
+    with pytest.raises(UsageError, match=r"head\.hidden"):
+        HeadConfig(kind, 0, 0.0)

@@ -1,0 +1,137 @@
+"""Every method in METHODS, also one that is added later: what the loop relies on, and faults seen in public code."""
+
+import pytest
+import torch
+from loss_cases import LABELS
+from torch import Tensor
+
+from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
+from kenthash.training.recipe import make_recipe
+
+BITS, IMAGE, TEXT, ITEMS = 16, 12, 10, 30
+
+every_method = pytest.mark.parametrize("key", METHODS)
+
+
+def build(key: str, classes: int = 4) -> Method:
+    torch.manual_seed(0)
+    return METHODS[key](Shapes(classes, BITS, IMAGE, TEXT, ITEMS), settings_of(METHODS[key], {}))
+
+
+def make_batch(labels: Tensor, seed: int = 1) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    n = len(labels)
+    x, t = (torch.rand(n, BITS, generator=generator).mul(1.8).sub(0.9).requires_grad_() for _ in range(2))
+    features = (torch.randn(n, IMAGE, generator=generator), torch.randn(n, TEXT, generator=generator))
+    return Batch(x, t, labels, *features, torch.arange(seed, seed + n))
+
+
+def loss_of(method: Method, batch: Batch) -> Tensor:
+    weights = method.weights()
+    return torch.stack([weights[name] * term for name, term in method.terms(batch).items()]).sum()
+
+
+def mixed(seed: int = 0) -> Tensor:
+    labels = (torch.rand(20, 4, generator=torch.Generator().manual_seed(seed)) < 0.3).float()
+    labels[torch.arange(20), torch.arange(20) % 4] = 1
+    return labels
+
+
+@every_method
+def test_says_what_it_is(key: str) -> None:
+    method = METHODS[key]
+    assert method.key == key
+    assert method.fidelity in ("paper", "code", "reconstruction")
+    assert method.title
+    assert any(str(year) in method.citation for year in range(2017, 2027)), "a citation has its year"
+    assert make_recipe({"method": key}).method == key  # its recipe fits the loop's
+
+
+@every_method
+def test_gradients_reach_both_heads_and_all_that_the_method_learns(key: str) -> None:
+    """Against: a proxy loss on detached codes, and proxies that no step can move."""
+    method, batch = build(key), make_batch(mixed())
+    loss_of(method, batch).backward()
+    for outputs in (batch.x, batch.t):
+        assert outputs.grad is not None and outputs.grad.isfinite().all()
+        assert (outputs.grad.abs().sum(1) > 0).all(), "a sample without a gradient"
+    for name, parameter in method.named_parameters():
+        assert parameter.grad is not None and parameter.grad.any(), f"{name} cannot learn"
+
+
+@every_method
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS.keys())
+def test_odd_batches_give_no_nan(key: str, labels) -> None:
+    rows = torch.tensor(labels, dtype=torch.float32)
+    method, batch = build(key, rows.shape[1]), make_batch(rows)
+    loss = loss_of(method, batch)
+    loss.backward()
+    assert loss.isfinite()
+    gradients = [batch.x.grad, batch.t.grad, *(p.grad for p in method.parameters())]
+    assert all(g is None or g.isfinite().all() for g in gradients)
+
+
+@every_method
+def test_is_determined_by_its_state_and_the_random_state(key: str) -> None:
+    """A copy made from the state after one batch gives the same second loss: memories and codes are part of it."""
+    method = build(key)
+    loss_of(method, make_batch(mixed(), seed=1))
+    copy = build(key)
+    copy.load_state_dict(method.state_dict())
+    losses = []
+    for each in (method, copy):
+        torch.manual_seed(5)
+        losses.append(loss_of(each, make_batch(mixed(2), seed=4)).item())
+    assert losses[0] == losses[1]
+
+
+@every_method
+def test_one_step_of_its_optimiser_moves_all_that_it_learns(key: str) -> None:
+    method = build(key)
+    before = {name: p.detach().clone() for name, p in method.named_parameters()}
+    if not before:
+        return
+    rate = make_recipe({"method": key}).proxy_optimizer.lr
+    optimizer = torch.optim.SGD(method.parameters(), lr=rate)
+    loss_of(method, make_batch(mixed())).backward()
+    optimizer.step()
+    assert all(not torch.equal(p, before[name]) for name, p in method.named_parameters())
+
+
+def test_dnph_classifiers_learn_every_label_of_a_sample() -> None:
+    """Public code trains them on the first label only: then the other labels' scores would be pushed down."""
+    method = build("dnph")
+    batch = make_batch(torch.tensor([[0.0, 1, 1, 0]] * 6))
+    method.terms(batch)["classification"].backward()
+    slope = method.get_parameter("classify_image.bias").grad
+    assert slope is not None
+    assert (slope[[1, 2]] < 0).all() and (slope[[0, 3]] > 0).all()
+
+
+def test_dcph_codes_are_binary_learned_first_and_then_fixed() -> None:
+    method = METHODS["dcph"](Shapes(6, BITS, IMAGE, TEXT, ITEMS), settings_of(METHODS["dcph"], {"code_steps": 40}))
+    optimizer = torch.optim.SGD(method.parameters(), lr=0.01)
+    labels = torch.eye(6).repeat(3, 1)
+    history = []
+    for _ in range(45):
+        optimizer.zero_grad()
+        loss_of(method, make_batch(labels)).backward()
+        optimizer.step()
+        history.append(method.get_buffer("codes").clone())
+    codes = history[-1]
+    assert torch.equal(codes.abs(), torch.ones(6, BITS))
+    assert torch.equal(history[39], codes)
+    cosines = (codes @ codes.T / BITS).masked_fill(torch.eye(6, dtype=torch.bool), -1)
+    assert cosines.max() <= 0.5, "classes with nearly the same code"
+    assert "code_separation" not in method.terms(make_batch(labels))
+
+
+def test_memories_hold_the_latest_outputs_and_nothing_of_the_unseen() -> None:
+    method = build("mith")
+    batch = make_batch(mixed(), seed=3)
+    method.terms(batch)
+    images = method.get_buffer("memory.image")
+    assert torch.equal(images[batch.items], batch.x)
+    unseen = torch.ones(ITEMS, dtype=torch.bool)
+    unseen[batch.items] = False
+    assert not images[unseen].any()

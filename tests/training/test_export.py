@@ -1,0 +1,38 @@
+"""ONNX towers answer as PyTorch does, for any number of items."""
+
+import numpy as np
+import pytest
+
+from components import need
+from kenthash.model.export import export_onnx
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import HeadConfig
+
+
+def hasher(encoder="", image_dim=20, text_dim=12):
+    head = HeadConfig(hidden=8)
+    return Hasher(HasherConfig(16, image_dim, text_dim, head, head, encoder))
+
+
+def test_towers_of_a_vector_model(tmp_path):
+    runtime = need("onnxruntime")
+    need("onnxscript")
+    model = hasher()
+    for path, difference in export_onnx(model, tmp_path):
+        assert difference < 1e-5 and path.is_file()
+    vectors = np.random.default_rng(0).standard_normal((7, 20)).astype(np.float32)
+    (outputs,) = runtime.InferenceSession(str(tmp_path / "image.onnx")).run(None, {"vectors": vectors})
+    assert outputs == pytest.approx(model.image_outputs(vectors), abs=1e-5)
+
+
+def test_towers_with_the_light_encoder(tmp_path):
+    runtime = need("onnxruntime")
+    need("onnxscript")
+    model = hasher("light", 1280, 384)
+    export_onnx(model, tmp_path)
+    texts = ["a red boat", "three elephants behind an old wooden fence", "rain"]
+    tokens = model.encoder.tokenize(texts)
+    given = {"tokens": tokens["input_ids"].numpy(), "mask": tokens["attention_mask"].numpy()}
+    (outputs,) = runtime.InferenceSession(str(tmp_path / "text.onnx")).run(None, given)
+    codes = np.packbits(outputs >= 0, axis=1, bitorder="little")
+    assert np.array_equal(codes, model.encode_texts(texts))

@@ -1,0 +1,73 @@
+"""Recipes: layers, checks, files."""
+
+from dataclasses import asdict
+
+import pytest
+import yaml
+
+from kenthash.errors import DataError, UsageError
+from kenthash.training.recipe import find_recipe, make_recipe, parse_set, read_recipe, write_recipe
+
+
+def test_layers_go_over_one_another_and_over_the_methods_own(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("method: dsph\nepochs: 7\noptimizer: {lr: 0.5}\n")
+    recipe = make_recipe(read_recipe(path), parse_set(["optimizer.lr=1e-4", "settings.alpha=2"]), {"bits": 16})
+    assert (recipe.method, recipe.epochs, recipe.bits) == ("dsph", 7, 16)
+    assert recipe.optimizer.lr == 1e-4 and recipe.optimizer.beta2 == 0.98
+    assert recipe.proxy_optimizer.name == "sgd" and recipe.proxy_optimizer.lr == 0.02  # what DSPH itself asks for
+    assert recipe.settings == {"alpha": 2}
+
+
+def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path):
+    recipe = make_recipe({"method": "kdph", "bits": 32, "settings": {"zeta": 0.0}})
+    write_recipe(tmp_path / "recipe.yaml", recipe)
+    assert yaml.safe_load((tmp_path / "recipe.yaml").read_text()) == asdict(recipe)
+    assert make_recipe(read_recipe(tmp_path / "recipe.yaml")) == recipe
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"method": "nothing"}, "method 'nothing': choose one of"),
+        ({"bits": 12}, "multiple of 8"),
+        ({"epochs": 0}, "epochs: 0 is too small"),
+        ({"epochs": "many"}, "epochs: 'many' is not"),
+        ({"epoch": 3}, "did you mean epochs"),
+        ({"optimizer": {"rate": 1}}, "optimizer.rate: no such setting"),
+        ({"optimizer": 3}, "optimizer: a section with"),
+        ({"protocol": "best"}, "protocol: 'best' is not one of honest, paper"),
+        ({"settings": {"margn": 1}}, "settings.margn: kdph has no such setting"),
+        ({"settings": {"proxy": "ball"}}, "settings.proxy: 'ball' is not one of kent, vmf, point"),
+        ({"head": {"dropout": 1.5}}, "dropout in"),
+    ],
+)
+def test_wrong_values_are_named(layer, message):
+    with pytest.raises(UsageError, match=message):
+        make_recipe(layer)
+
+
+def test_set_must_be_an_assignment():
+    with pytest.raises(UsageError, match="name=value"):
+        parse_set(["epsilon"])
+
+
+def test_files_that_are_no_recipes(tmp_path):
+    bad = tmp_path / "bad.yaml"
+    for text in ("[1, 2", "just words"):
+        bad.write_text(text)
+        with pytest.raises(DataError, match=r"bad\.yaml"):
+            read_recipe(bad)
+    with pytest.raises(UsageError, match=r"recipes that come with kenthash: .*kdph"):
+        find_recipe("unheard-of")
+
+
+def test_every_shipped_recipe_is_complete():
+    for path in find_recipe("kdph").parent.glob("*.yaml"):
+        written = read_recipe(path)
+        resolved = asdict(make_recipe(written))
+        resolved.pop("data")
+        assert written.keys() == resolved.keys(), path.name
+        for section, values in resolved.items():
+            if isinstance(values, dict):
+                assert written[section].keys() == values.keys(), f"{path.name}: {section}"

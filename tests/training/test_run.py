@@ -1,0 +1,143 @@
+"""Training as a user runs it: same seed same model, killed and resumed, on two processes, refused, diverging."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.utils.flop_counter import FlopCounterMode
+
+from kenthash import Hasher
+from kenthash.errors import KenthashError, UsageError
+from kenthash.runs.train import train_run
+from kenthash.training.recipe import make_recipe
+from packs import write_pack
+
+EPOCHS = 6
+# Pinned to one thread, as the processes below are: the order of additions is part of "bit for bit".
+ENV = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory):
+    return write_pack(tmp_path_factory.mktemp("data") / "pack")
+
+
+def command(pack, out, *more):
+    options = ["--data", str(pack), "--out", str(out), "--bits", "16", "--set", f"epochs={EPOCHS}", "--set", "batch=40"]
+    options += ["--set", "optimizer.lr=0.02"]
+    return [sys.executable, "-m", "kenthash", "train", *options, *more]
+
+
+def weights(run):
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(pack, tmp_path_factory):
+    """An uninterrupted run, with its metrics as printed."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    done = subprocess.run([*command(pack, out), "--json"], env=ENV, capture_output=True, text=True, check=True)
+    return out, json.loads(done.stdout)
+
+
+def test_a_run_reports_and_learns(whole):
+    out, metrics = whole
+    assert {"recipe.yaml", "split.npz", "model", "checkpoint", "history.json", "metrics.json", "events", "figures"} <= {
+        path.name for path in out.iterdir()
+    }
+    assert json.loads((out / "metrics.json").read_text()) == metrics
+    assert (metrics["bits"], metrics["protocol"], metrics["ties"], metrics["seed"]) == (16, "honest", "expected", 0)
+    history = json.loads((out / "history.json").read_text())
+    assert len(history) == EPOCHS and metrics["epoch"] == max(history, key=lambda r: r["score"])["epoch"]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert metrics["i2t"]["map"] > 0.5 and metrics["t2i"]["map"] > 0.5  # random codes: about .33 on this pack
+
+
+def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack, whole, tmp_path):
+    for kill_after in (1, 4):
+        out = tmp_path / f"killed{kill_after}"
+        process = subprocess.Popen(command(pack, out), env=ENV, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if line.startswith(f"epoch {kill_after:3}/"):
+                process.send_signal(signal.SIGKILL)
+                break
+        process.wait()
+        assert not (out / "model" / "config.json").exists()
+        subprocess.run(
+            [sys.executable, "-m", "kenthash", "train", "--resume", "--out", str(out)],
+            env=ENV, capture_output=True, check=True,
+        )  # fmt: skip
+        assert weights(out) == weights(whole[0])
+
+
+def test_two_processes_learn_what_one_learns(pack, whole, tmp_path):
+    out = tmp_path / "two"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    subprocess.run(
+        [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *command(pack, out)[1:]],
+        env=ENV, capture_output=True, check=True,
+    )  # fmt: skip
+    one, two = (json.loads((run / "history.json").read_text()) for run in (whole[0], out))
+    for a, b in zip(one, two, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
+
+
+def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole):
+    stored = load_file(whole[0] / "model" / "model.safetensors")
+    assert {name.split(".")[0] for name in stored} == {"image_head", "text_head"}
+    hasher = Hasher.load(whole[0])
+    with FlopCounterMode(display=False) as counter:
+        codes = hasher.encode_image_features(np.zeros((10, 32), np.float32))
+    assert counter.get_total_flops() == 2 * 10 * 32 * 16  # one linear layer, nothing of the proxies
+    assert codes.shape == (10, 2) and codes.dtype == np.uint8
+
+
+def test_folders_are_not_mixed_up(pack, whole, tmp_path):
+    recipe = make_recipe({"data": str(pack), "bits": 16, "epochs": 1})
+    with pytest.raises(UsageError, match="holds a run already"):
+        train_run(recipe, whole[0])
+    with pytest.raises(UsageError, match="differs in epochs"):
+        train_run(recipe, whole[0], resume=True)
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(UsageError, match="not empty and not a run"):
+        train_run(recipe, tmp_path)
+
+
+def test_divergence_names_the_term(pack, tmp_path):
+    recipe = make_recipe({"data": str(pack), "bits": 16, "settings": {"epsilon": 1e30, "irrelevance": "paper"}})
+    with pytest.raises(KenthashError, match="the term 'irrelevance' is"):
+        train_run(recipe, tmp_path / "run")
+
+
+def test_proxies_are_stepped_and_captions_drawn(pack):
+    from kenthash.encoders.features import FeaturePack
+    from kenthash.training.loop import Training
+    from kenthash.training.sources import FeatureSource, head_outputs
+
+    device = torch.device("cpu")
+    source = FeatureSource(FeaturePack.open(pack), device)
+    rows = np.arange(200)
+    for method in ("kdph", "dsph"):
+        training = Training(make_recipe({"method": method, "bits": 16, "batch": 50}), source, rows, device)
+        before = {name: p.detach().clone() for name, p in training.method.named_parameters()}
+        training.epoch(0, lambda *_: None)
+        moved = {name for name, p in training.method.named_parameters() if not torch.equal(p, before[name])}
+        assert moved == before.keys()
+        one, two = (head_outputs(training.hasher, source, rows) for _ in range(2))
+        assert np.array_equal(one.text, two.text) and np.array_equal(one.image, two.image)  # dropout off, caption 0
+
+
+def test_bad_data_is_refused_in_one_line(tmp_path):
+    pack = write_pack(tmp_path / "pack")
+    vectors = np.load(pack / "text.npy")
+    vectors[7, 3] = np.nan
+    np.save(pack / "text.npy", vectors)
+    done = subprocess.run(command(pack, tmp_path / "run"), env=ENV, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in done.stderr
