@@ -50,8 +50,9 @@ class Run:
         encoder = self.hasher.encoder if self.hasher.config.encoder_trained else None
         source = open_source(self.recipe, device, encoder)
         if self.split.items != len(source.dataset):
+            now, then = len(source.dataset), self.split.items
             raise DataError(
-                f"{self.recipe.data}: has {len(source.dataset)} items, but {self.split.items} when {self.path} was trained"
+                f"{self.recipe.data}: has {now} items now, and had {then} when {self.path} was trained on it"
             )
         return source
 

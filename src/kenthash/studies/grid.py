@@ -56,7 +56,7 @@ def run_all(jobs: Sequence[Job], what: str = "runs") -> None:
 
 
 def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the evaluation's kernels; torch is told below
     import torch
 
     torch.set_num_threads(1)
