@@ -1,6 +1,7 @@
 """Opening a picture that a stranger made: upright, RGB, bounded in memory, or refused in one line."""
 
 import warnings
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -67,10 +68,9 @@ def _reason(source: Path | bytes, error: Exception) -> str:
 
 
 def _upright(picture: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(picture)
-    except Exception:  # damaged EXIF raises anything; the picture itself has been decoded and is good
-        return picture
+    with suppress(Exception):  # damaged EXIF raises anything; the picture itself has been decoded and is good
+        ImageOps.exif_transpose(picture, in_place=True)
+    return picture
 
 
 def _on_white(picture: Image.Image) -> Image.Image:
@@ -82,4 +82,4 @@ def _on_white(picture: Image.Image) -> Image.Image:
         white = Image.new("RGB", seen.size, "white")
         white.paste(seen, mask=seen.getchannel("A"))
         return white
-    return picture.convert("RGB")
+    return picture if picture.mode == "RGB" else picture.convert("RGB")  # which would copy all the same

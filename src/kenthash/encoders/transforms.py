@@ -43,7 +43,8 @@ def to_batch(pictures: list[Tensor]) -> Tensor:
 
 
 def _resize(picture: Image.Image, width: int, height: int, resample: Filter) -> Tensor:
-    pixels = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
+    rgb = picture if picture.mode == "RGB" else picture.convert("RGB")  # which copies, even where nothing changes
+    pixels = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
     if picture.size == (width, height):
         return pixels
     return F.interpolate(pixels.unsqueeze(0), (height, width), mode=resample, antialias=True).squeeze(0)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.pictures import open_picture
 from kenthash.encoders import Encoder, load_encoder
+from kenthash.encoders.transforms import to_batch
 from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write, read_json, write_json
 from kenthash.model.card import write_card
@@ -85,7 +86,8 @@ class Hasher:
         """Codes of pictures given as paths, file contents or Pillow images."""
 
         def features(part: Sequence[Path | str | bytes | Image.Image]) -> Tensor:
-            return self.encoder.encode_pictures(torch.stack([self.encoder.transform(_opened(p)) for p in part]))
+            opened = [_opened(picture, self.encoder.size) for picture in part]
+            return self.encoder.encode_pictures(to_batch([self.encoder.transform(picture) for picture in opened]))
 
         return self._in_batches(pictures, self.encoder.picture_chunk, features, self.encode_image_features)
 
@@ -172,7 +174,7 @@ def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArr
     return [features[i : i + size] for i in range(0, max(len(features), 1), size)]
 
 
-def _opened(picture: Path | str | bytes | Image.Image) -> Image.Image:
+def _opened(picture: Path | str | bytes | Image.Image, size: int) -> Image.Image:
     if isinstance(picture, Image.Image):
         return picture.convert("RGB")
-    return open_picture(Path(picture) if isinstance(picture, str) else picture)
+    return open_picture(Path(picture) if isinstance(picture, str) else picture, size)

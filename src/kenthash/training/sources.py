@@ -16,6 +16,7 @@ from kenthash.data.pictures import BadPicture, open_picture
 from kenthash.data.splits import Rows
 from kenthash.encoders import Encoder
 from kenthash.encoders.features import FeaturePack, bad_rows
+from kenthash.encoders.transforms import to_batch
 from kenthash.errors import DataError
 from kenthash.model.hasher import Hasher
 
@@ -65,7 +66,8 @@ class PictureSource:
         transform = self.encoder.train_transform if train else self.encoder.transform
         paths = [self.dataset.pictures[row] for row in rows]
         try:
-            pictures = torch.stack(list(self._pool.map(lambda path: transform(open_picture(path)), paths)))
+            size = self.encoder.size
+            pictures = to_batch(list(self._pool.map(lambda path: transform(open_picture(path, size)), paths)))
         except BadPicture as error:
             raise DataError(f"{error}; take it out of the data (`kenthash data check` lists all such)") from error
         texts = [self.dataset.texts[row][caption] for row, caption in zip(rows, captions, strict=True)]
