@@ -26,8 +26,8 @@ demo: $(VENV)/.installed
 test: lint types unit
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests scripts
+	$(BIN)/ruff format --check src tests scripts
 
 types: $(VENV)/.installed
 	$(BIN)/mypy

@@ -5,7 +5,6 @@ from typing import Any, TypeVar, cast
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -36,7 +35,7 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         place = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(8).as_pointer())
         flag = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [place.type, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        function = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
         builder.call(function, [place, flag(0), flag(3), flag(1)])
         return context.get_dummy_value()
 

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from kenthash.cli import bench, compare, data, demo, encode, export, train
+from kenthash.cli import bench, compare, data, demo, encode, export, index, search, train
 from kenthash.errors import KenthashError
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)
 app.command("compare")(compare.compare)
 app.command("export")(export.export)
+app.add_typer(index.app, name="index")
+app.command("search")(search.search)
 app.add_typer(bench.app, name="bench")
 
 

@@ -57,3 +57,19 @@ def train(
     from kenthash.bench.training import bench_train
 
     show(bench_train(blocks), as_json)
+
+
+@app.command("search")
+def search(
+    sizes: str = typer.Option("1000000,10000000", help="Items, separated by commas; 10 million take some minutes."),
+    kinds: str = typer.Option("clustered,uniform", help="Kinds of codes, separated by commas."),
+    rounds: int = typer.Option(3, min=1, help="Alternating runs of single queries of which the best counts."),
+    durable: int = typer.Option(1_000_000, min=0, help="Items of an index on disk to time as well; 0 for none."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """Exact search in 64-bit codes, beside faiss, pynear and usearch (as far as they are installed)."""
+    from kenthash.bench.search import bench_index, bench_search, render
+
+    records = bench_search([int(size) for size in sizes.split(",")], kinds.split(","), rounds)
+    index = bench_index(durable) if durable else None
+    typer.echo(json.dumps({"searches": records, "index": index}) if as_json else render(records, index))

@@ -1,0 +1,212 @@
+"""`kenthash bench search`: exact nearest codes, beside what a user would install instead, in one run.
+
+Codes of 64 bits: `clustered` (a centre for every 1,000 items, each bit of an item flipped with probability 13/128) and
+`uniform`. Every contestant runs on one thread; the turns alternate, and the least processor time of each counts, so
+that whatever else the machine does hits all alike. Answers are compared: distances must equal those of faiss.
+
+faiss's IndexBinaryFlat is the reference. pynear's MIHBinaryIndex is approximate, so its recall is shown; usearch scans.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.codes import Codes
+from kenthash.errors import KenthashError
+from kenthash.progress import bar
+from kenthash.search import Index, kernels, mih
+from kenthash.search.codefile import CodeFile
+from kenthash.search.snapshot import of_file
+from kenthash.search.store import Mark
+
+BITS, K = 64, 10
+PEERS_MOST = 2_000_000  # items for pynear, which builds for minutes beyond, and usearch, which runs out of memory
+SINGLE, BATCH = 100, 1000  # queries, one by one and at once
+Run = Callable[[Codes], NDArray[Any]]  # queries to distances [Q, K]
+
+
+def bench_search(sizes: list[int], kinds: list[str], rounds: int = 3, batch_rounds: int = 1) -> list[dict[str, Any]]:
+    """One record for each size and kind of codes: {contestant: {single_ms, batch_ms, bytes, ratios ...}}."""
+    return [_contest(items, kind, rounds, batch_rounds) for items in sizes for kind in kinds]
+
+
+def _contest(items: int, kind: str, rounds: int, batch_rounds: int) -> dict[str, Any]:
+    codes, queries = make_codes(items, BATCH, kind)
+    contestants: dict[str, dict[str, Any]] = {}
+    runs: dict[str, Run] = {}
+    for name, make in (
+        ("faiss Flat", _faiss),
+        ("kenthash scan", lambda c: _kenthash(c, None)),
+        ("kenthash compact", lambda c: _kenthash(c, False)),
+        ("kenthash fast", lambda c: _kenthash(c, True)),
+        ("pynear MIH", _pynear),
+        ("usearch exact", _usearch),
+    ):
+        start = time.perf_counter()
+        try:
+            runs[name], size = make(codes)
+            contestants[name] = {"build_s": time.perf_counter() - start, "bytes_an_item": size / items}
+        except ImportError:
+            contestants[name] = {"note": "not installed"}
+        except NotImplementedError:
+            contestants[name] = {"note": f"left out beyond {PEERS_MOST:,} items"}
+    if "faiss Flat" not in runs:
+        raise KenthashError("the bench compares with faiss: pip install 'kenthash[study]'")
+    true = runs["faiss Flat"](queries)
+    with bar(rounds + batch_rounds, f"{items:,} {kind}", "rounds") as progress:
+        for turn in range(rounds + batch_rounds):
+            for name, run in runs.items():
+                _take_turn(run, queries, contestants[name], true, batch=turn >= rounds)
+            progress.update()
+    for about in contestants.values():
+        for what in ("single_ms", "batch_ms"):
+            if what in about:
+                about[what.replace("ms", "ratio")] = contestants["faiss Flat"][what] / about[what]
+    return {"items": items, "kind": kind, "bits": BITS, "k": K, "contestants": contestants}
+
+
+def _take_turn(run: Run, queries: Codes, about: dict[str, Any], true: NDArray[Any], batch: bool) -> None:
+    if batch:
+        start = time.process_time()
+        found = run(queries)
+        spent = (time.process_time() - start) / len(queries)
+        about["equal"] = bool(np.array_equal(found, true))
+        about["recall"] = float((found <= true[:, -1:]).mean())
+    else:
+        run(queries[:1])  # the caches hold this contestant's data, not the last one's
+        spent = np.inf
+        for part in range(0, SINGLE, SINGLE // 4):
+            start = time.process_time()
+            for q in range(part, part + SINGLE // 4):
+                run(queries[q : q + 1])
+            spent = min(spent, (time.process_time() - start) / (SINGLE // 4))
+    name = "batch_ms" if batch else "single_ms"
+    about[name] = min(about.get(name, np.inf), 1e3 * spent)
+
+
+def make_codes(items: int, queries: int, kind: str, seed: int = 0) -> tuple[Codes, Codes]:
+    rng = np.random.default_rng(seed)
+    total = items + queries
+    words = rng.integers(0, 1 << 64, total, np.uint64)
+    if kind == "clustered":
+        centres = words[: max(items // 1000, 1)].copy()
+        flips = np.zeros(total, np.uint64)
+        for bit in "1011000":  # 13/128 in binary, last digit first: OR halves the zeros, AND halves the ones
+            coin = rng.integers(0, 1 << 64, total, np.uint64)
+            flips = flips | coin if bit == "1" else flips & coin
+        words = centres[rng.integers(0, len(centres), total)] ^ flips
+    codes = words.view(np.uint8).reshape(total, BITS // 8)
+    return codes[:items], codes[items:]
+
+
+def _kenthash(codes: Codes, fast: bool | None) -> tuple[Run, int]:
+    """The engine's own search in memory; `fast` chooses the tables, None has none."""
+    words = codes.view(np.uint64)
+    tables = None if fast is None else mih.build(words, mih.cut(BITS, len(words)), fast, threads=2)
+    rows = np.arange(len(words), dtype=np.uint32)
+    state = of_file(CodeFile(Mark(len(words), 0), words, rows, tables, 0))
+    pool = ThreadPoolExecutor(1)
+
+    def run(queries: Codes) -> NDArray[Any]:
+        heaps, _ = state.search(queries.view(np.uint64), K, BITS, None, pool, 1)
+        return np.stack([kernels.found(heap, BITS)[1] for heap in heaps])
+
+    run(codes[:2])
+    size = words.nbytes + rows.nbytes
+    if tables is not None:
+        size += tables.offsets.nbytes + tables.low.nbytes + tables.high.nbytes + tables.copies.nbytes
+    return run, size
+
+
+def _faiss(codes: Codes) -> tuple[Run, int]:
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    index = faiss.IndexBinaryFlat(BITS)
+    index.add(codes)
+    return lambda queries: np.asarray(index.search(queries, K)[0]), codes.nbytes
+
+
+def _pynear(codes: Codes) -> tuple[Run, int]:
+    import pynear
+
+    _check_size(codes)
+    index = pynear.MIHBinaryIndex(4)
+    index.set(codes)
+    return lambda queries: np.asarray(index.searchKNN_arrays(queries, K)[1]), 0
+
+
+def _usearch(codes: Codes) -> tuple[Run, int]:
+    from usearch.index import MetricKind, search
+
+    _check_size(codes)
+
+    def run(queries: Codes) -> NDArray[Any]:
+        found = search(codes, queries, K, MetricKind.Hamming, exact=True, threads=1)
+        return np.asarray(found.distances).reshape(len(queries), K).astype(np.int64)
+
+    return run, codes.nbytes
+
+
+def _check_size(codes: Codes) -> None:
+    if len(codes) > PEERS_MOST:
+        raise NotImplementedError
+
+
+def bench_index(items: int) -> dict[str, float]:
+    """A durable index on disk: seconds to add the codes, to compact, to open; milliseconds of a query, all included."""
+    codes, queries = make_codes(items, SINGLE, "clustered")
+    figures: dict[str, float] = {"items": items}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.kh"
+        with Index.create(path, BITS) as index:
+            for start in range(0, items, 1_000_000):
+                part = codes[start : start + 1_000_000]
+                _time(figures, "add_s", index.add, [f"item {i:09}" for i in range(start, start + len(part))], part)
+            _time(figures, "compact_s", index.compact)
+            figures["bytes_an_item_on_disk"] = index.stats().bytes / items
+        start_open = time.perf_counter()
+        with Index.open(path) as index:
+            index.search(queries[:1], K)
+            figures["open_and_first_query_s"] = time.perf_counter() - start_open
+            start_cpu = time.process_time()
+            for q in range(SINGLE):
+                index.search(queries[q : q + 1], K)
+            figures["query_ms"] = 1e3 * (time.process_time() - start_cpu) / SINGLE
+    return figures
+
+
+def _time(figures: dict[str, float], name: str, call: Callable[..., object], *arguments: Any) -> None:
+    """Seconds by the clock and, as `name_cpu`, of the processor: the best where it is called several times."""
+    start, start_cpu = time.perf_counter(), time.process_time()
+    call(*arguments)
+    for key, spent in ((name, time.perf_counter() - start), (f"{name}_cpu", time.process_time() - start_cpu)):
+        figures[key] = min(figures.get(key, np.inf), spent)
+
+
+def render(records: list[dict[str, Any]], index: dict[str, float] | None) -> str:
+    lines = []
+    for record in records:
+        lines.append(f"{record['items']:,} {record['kind']} codes of {BITS} bits, k = {K}: one thread, least CPU time")
+        lines.append(
+            f"{'':<18}{'1 query':>12}{'ratio':>9}{f'of {BATCH:,}':>12}{'ratio':>9}{'B/item':>8}{'build':>9}  answers"
+        )
+        for name, about in record["contestants"].items():
+            if "note" in about:
+                lines.append(f"{name:<21}{about['note']}")
+                continue
+            answers = "exact" if about["equal"] else f"recall {about['recall']:.3f}"
+            size = f"{about['bytes_an_item']:.0f}" if about["bytes_an_item"] else "?"
+            speed = "".join(f"{about[f'{x}_ms']:>9.3f} ms{about[f'{x}_ratio']:>8.1f}×" for x in ("single", "batch"))
+            lines.append(f"{name:<18}{speed}{size:>8}{about['build_s']:>7.1f} s  {answers}")
+        lines.append("")
+    if index:
+        lines.append("a durable index on disk, clustered codes (add: the best million):")
+        lines += [f"  {name:<24}{value:>14,.3f}" for name, value in index.items()]
+    return "\n".join(lines).rstrip()

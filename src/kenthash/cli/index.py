@@ -1,0 +1,133 @@
+"""`kenthash index`: put pictures or codes into an index, and look after it."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(help="Put pictures into an index, and look after it.", no_args_is_help=True, rich_markup_mode=None)
+
+INDEX = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://...")
+JSON = typer.Option(False, "--json", help="Print the result as one JSON value.")
+SHOWN = 20  # skipped pictures that are listed
+
+
+@app.command("add")
+def add(
+    folder: Path | None = typer.Argument(None, help="A folder of pictures, with or without metadata.jsonl."),
+    index: str = INDEX,
+    model: Path | None = typer.Option(None, help="The run whose model encodes the pictures: what `train` wrote."),
+    codes: Path | None = typer.Option(None, help="Codes to add instead of pictures: what `index export` wrote."),
+    as_json: bool = JSON,
+) -> None:
+    """Add the pictures of a folder, or bring them up to date: new and changed ones are encoded, removed ones dropped.
+
+    Interrupted or killed, the same command goes on where it was. Keys of metadata.jsonl become metadata to filter by.
+
+    \b
+        kenthash index add photos --model runs/photos-64 --index photos.kh
+        kenthash index add --codes exported.parquet --index copy.kh
+    """
+    from kenthash.errors import UsageError
+
+    if (folder is None) == (codes is None) or (codes is not None and model is not None):
+        raise UsageError("give either a folder with --model, or --codes")
+    if codes is not None:
+        result = _add_codes(codes, index)
+    elif folder is not None and model is not None:
+        result = _add_folder(folder, model, index)
+    else:
+        raise UsageError("a folder of pictures needs --model: the run whose model encodes them")
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    skipped = result.pop("skipped", {})
+    assert isinstance(skipped, dict)
+    typer.echo(", ".join(f"{count} {name}" for name, count in result.items()))
+    for name, reason in list(skipped.items())[:SHOWN]:
+        typer.echo(f"  skipped {name}: {reason}", err=True)
+    if len(skipped) > SHOWN:
+        typer.echo(f"  and {len(skipped) - SHOWN} more", err=True)
+
+
+def _add_folder(folder: Path, model: Path, target: str) -> dict[str, object]:
+    from kenthash.errors import DataError
+    from kenthash.model.hasher import Hasher
+    from kenthash.search import Index
+    from kenthash.search.folder import sync_folder
+    from kenthash.search.models import claim, model_folder
+
+    if not folder.is_dir():
+        raise DataError(f"{folder}: there is no such folder")
+    hasher = Hasher.load(model_folder(model))
+    with Index.open_or_create(target, hasher.bits) as index:
+        claim(index, model)
+        report = asdict(sync_folder(index, folder, hasher.encode_pictures))
+        if report["added"] or report["changed"] or report["removed"]:
+            index.compact()
+    return report
+
+
+def _add_codes(path: Path, target: str) -> dict[str, object]:
+    from kenthash.search import Index
+    from kenthash.search.moving import read_codes
+
+    ids, codes, metadata = read_codes(path)
+    with Index.open_or_create(target, 8 * codes.shape[1]) as index:
+        index.add(ids, codes, metadata)
+        index.compact()
+    return {"added": len(ids)}
+
+
+@app.command("remove")
+def remove(ids: list[str] = typer.Argument(help="Ids, as `index list` prints them."), index: str = INDEX) -> None:
+    """Remove items by id; unknown ids are ignored. Prints how many there were."""
+    from kenthash.search import Index
+
+    with Index.open(index) as opened:
+        typer.echo(opened.remove(ids))
+
+
+@app.command("list")
+def list_items(
+    index: str = INDEX,
+    after: str = typer.Option("", help="Begin after this id."),
+    limit: int = typer.Option(1000, min=1, help="At most so many."),
+    as_json: bool = JSON,
+) -> None:
+    """List ids in order."""
+    from kenthash.search import Index
+
+    with Index.open(index) as opened:
+        names = opened.list_ids(after, limit)
+    typer.echo(json.dumps(names) if as_json else "\n".join(names), nl=bool(names) or as_json)
+
+
+@app.command("export")
+def export(
+    index: str = INDEX,
+    out: Path = typer.Option(..., help="What to write: a folder, or a file for parquet. It must not exist yet."),
+    kind: str = typer.Option("npy", "--format", help="npy, parquet or faiss (an IndexBinaryFlat)."),
+) -> None:
+    """Write ids, codes and metadata out, for other tools or for `index add --codes`. Prints how many."""
+    from kenthash.search import Index
+    from kenthash.search.moving import export_index
+
+    with Index.open(index) as opened:
+        typer.echo(export_index(opened, out, kind))
+
+
+@app.command("stats")
+def stats(index: str = INDEX, as_json: bool = JSON) -> None:
+    """Items, bits, bytes on disk, and the model that the codes come from."""
+    from kenthash.search import Index
+
+    with Index.open(index) as opened:
+        about = asdict(opened.stats()) | {"notes": opened.notes()}
+    if as_json:
+        typer.echo(json.dumps(about))
+        return
+    for name, value in {**about, **about.pop("details"), **about.pop("notes")}.items():
+        if not isinstance(value, dict):
+            typer.echo(f"{name:<18} {value:,}" if isinstance(value, int) else f"{name:<18} {value}")

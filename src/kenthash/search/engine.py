@@ -1,0 +1,82 @@
+"""What every search engine offers, and the little that passes between it and its users."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.codes import Codes
+from kenthash.errors import DataError
+from kenthash.search.filters import Filter
+
+
+class NoSuchIndex(DataError):
+    """There is no index at this address; one could be created."""
+
+
+Value = str | int | float | bool | list[str] | None
+Metadata = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Item:
+    id: str
+    code: NDArray[np.uint8]  # [bits / 8]
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What one query found: ascending distance, ties by id in plain string order."""
+
+    ids: list[str]
+    distances: NDArray[np.int64]
+    metadata: list[Metadata]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Stats:
+    engine: str  # "local", "milvus", "postgresql"
+    items: int
+    bits: int
+    bytes: int  # on disk, as far as the engine can say; else 0
+    details: dict[str, str | int | float]  # whatever else the engine has to tell
+
+
+class Engine(Protocol):
+    """Exact search under Hamming distance. `Index` has checked every argument before it comes here."""
+
+    bits: int
+
+    def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
+        """Add items; an id that exists already is a DataError that names it, and nothing of the batch is added."""
+
+    def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
+        """Add items, replacing those whose id exists."""
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove items; unknown ids are ignored. The number removed."""
+
+    def get(self, ids: Sequence[str]) -> list[Item | None]: ...
+
+    def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        """The k items nearest to each code, of those within `radius` and for which `filter` is true."""
+
+    def list_ids(self, after: str, limit: int) -> list[str]:
+        """Up to `limit` ids that come after `after` ("" for the first), in plain string order."""
+
+    def notes(self) -> dict[str, str]:
+        """What has been noted about the index as a whole, such as the model that its codes come from."""
+
+    def note(self, key: str, value: str) -> None: ...
+
+    def stats(self) -> Stats: ...
+
+    def compact(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,250 @@
+"""Filters on metadata: a small safe language, parsed to a tree that each engine translates.
+
+    place = 'beach' and year >= 2020
+    labels has 'dog' and not (indoor = true or place in ('bar', 'cinema'))
+    author is null or "shot on" != 'film'
+
+A filter is true or false of an item, never unknown. A comparison is true only where the key is there and holds a value
+of the literal's kind (text, number, or true/false); so both `year = 2020` and `year != 2020` are false of an item
+without a year, while `not year = 2020` is true of it. `is null` is true where the key is missing or null. `has` asks
+whether a list of strings holds a string. Text compares by code points, whatever the locale. Keys that are not plain
+words stand in double quotes, text in single quotes with '' for a quote in it.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kenthash.errors import UsageError
+
+Literal = str | int | float | bool
+
+MAX_LENGTH = 4096  # characters of a filter
+MAX_DEPTH = 32  # parentheses and nots within each other
+MAX_TERMS = 256  # comparisons, and values of an `in`
+
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Compare:
+    """`op` is one of OPERATORS; true and false take = and != only."""
+
+    key: str
+    op: str
+    value: Literal
+
+
+@dataclass(frozen=True)
+class Among:
+    """The key's value equals one of these (each compared as by `=`)."""
+
+    key: str
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True)
+class Has:
+    """The key holds a list of strings with this one in it."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """The key is missing or holds null."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Not:
+    term: "Filter"
+
+
+@dataclass(frozen=True)
+class And:
+    terms: tuple["Filter", ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    terms: tuple["Filter", ...]
+
+
+Filter = Compare | Among | Has | IsNull | Not | And | Or
+
+
+def kind(value: object) -> str:
+    """The kind within which values compare: text, number, boolean, or another."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else "other"
+
+
+def matches(term: Filter, metadata: Mapping[str, object]) -> bool:
+    """Whether the filter is true of an item: the meaning that every engine's translation must keep."""
+    match term:
+        case Compare(key, op, value):
+            held = metadata.get(key)
+            return kind(held) == kind(value) and OPERATORS[op](held, value)
+        case Among(key, values):
+            held = metadata.get(key)
+            return any(kind(held) == kind(value) and held == value for value in values)
+        case Has(key, value):
+            held = metadata.get(key)
+            return isinstance(held, list) and value in held
+        case IsNull(key):
+            return metadata.get(key) is None
+        case Not(inner):
+            return not matches(inner, metadata)
+        case And(terms):
+            return all(matches(one, metadata) for one in terms)
+        case Or(terms):
+            return any(matches(one, metadata) for one in terms)
+
+
+TOKEN = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>"[^"\\]+")|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
+    |(?P<sign><=|>=|!=|<>|=|<|>|\(|\)|,)|(?P<word>[^\W\d]\w*))""",
+    re.VERBOSE,
+)
+WORDS = frozenset({"and", "or", "not", "in", "is", "null", "has", "true", "false"})
+
+
+def parse(text: str) -> Filter:
+    """Parse a filter; an error is one line with the position (from 1) at which it went wrong."""
+    if len(text) > MAX_LENGTH:
+        raise UsageError(f"filter of {len(text):,} characters: at most {MAX_LENGTH:,} are taken")
+    parser = _Parser(_tokens(text))
+    term = parser.either(0)
+    parser.expect("'and', 'or' or the end", "end")
+    return term
+
+
+def _tokens(text: str) -> list[tuple[str, str, int]]:
+    """(kind, text, position) of each token; words of the language have themselves as kind."""
+    tokens, place = [], 0
+    while place < len(text.rstrip()):
+        found = TOKEN.match(text, place)
+        if not found:
+            place += len(text[place:]) - len(text[place:].lstrip())
+            raise UsageError(f"filter, position {place + 1}: {text[place : place + 10]!r} is not understood")
+        name = str(found.lastgroup)
+        token, place = found[name], found.end()
+        if name == "sign" or (name == "word" and token.lower() in WORDS):
+            name = token.lower()
+        tokens.append((name, token, found.start(found.lastgroup or 0)))
+    return [*tokens, ("end", "the end", len(text))]
+
+
+class _Parser:
+    """Recursive descent: `or` binds weakest, then `and`, then `not`."""
+
+    def __init__(self, tokens: list[tuple[str, str, int]]) -> None:
+        self.tokens, self.place, self.terms = tokens, 0, 0
+
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.place][0]
+
+    def take(self, *kinds: str) -> str | None:
+        """The next token's text if it is of one of these kinds."""
+        found = self.kind in kinds
+        self.place += found
+        return self.tokens[self.place - 1][1] if found else None
+
+    def expect(self, what: str, *kinds: str) -> str:
+        token = self.take(*kinds)
+        return self.fail(what) if token is None else token
+
+    def fail(self, expected: str) -> str:
+        _, token, position = self.tokens[self.place]
+        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {token[:20]}")
+
+    def either(self, depth: int) -> Filter:
+        terms = [self.both(depth)]
+        while self.take("or"):
+            terms.append(self.both(depth))
+        return terms[0] if len(terms) == 1 else Or(tuple(terms))
+
+    def both(self, depth: int) -> Filter:
+        terms = [self.one(depth)]
+        while self.take("and"):
+            terms.append(self.one(depth))
+        return terms[0] if len(terms) == 1 else And(tuple(terms))
+
+    def one(self, depth: int) -> Filter:
+        if depth > MAX_DEPTH:
+            self.fail(f"no more than {MAX_DEPTH} parentheses within each other")
+        if self.take("not"):
+            return Not(self.one(depth + 1))
+        if self.take("("):
+            term = self.either(depth + 1)
+            self.expect("')'", ")")
+            return term
+        return self.comparison()
+
+    def comparison(self) -> Filter:
+        key = self.expect("a key", "word", "name").strip('"')
+        self.count()
+        if self.take("is"):
+            negated = self.take("not")
+            self.expect("'null'", "null")
+            return Not(IsNull(key)) if negated else IsNull(key)
+        if self.take("has"):
+            return Has(key, _unquoted(self.expect("text in single quotes", "text")))
+        if self.take("in"):
+            return Among(key, self.values())
+        if self.take("not"):
+            self.expect("'in'", "in")
+            return Not(Among(key, self.values()))
+        op = self.expect("=, !=, <, <=, >, >=, in, has or is", *OPERATORS, "<>").replace("<>", "!=")
+        value = self.literal()
+        if isinstance(value, bool) and op not in ("=", "!="):
+            self.place -= 1
+            self.fail("text or a number (true and false have no order)")
+        return Compare(key, op, value)
+
+    def values(self) -> tuple[Literal, ...]:
+        self.expect("'('", "(")
+        values = [self.literal()]
+        while self.take(","):
+            self.count()
+            values.append(self.literal())
+        self.expect("',' or ')'", ")")
+        return tuple(values)
+
+    def count(self) -> None:
+        self.terms += 1
+        if self.terms > MAX_TERMS:
+            self.fail(f"no more than {MAX_TERMS} comparisons and values")
+
+    def literal(self) -> Literal:
+        kind = self.kind
+        token = self.expect("text in single quotes, a number, true or false", "text", "number", "true", "false")
+        if kind == "text":
+            return _unquoted(token)
+        if kind == "number":
+            value = float(token) if set(token) & set(".eE") else int(token)
+            if not -(2.0**63) <= value < 2.0**63:
+                self.place -= 1
+                self.fail("a number of 64 bits")
+            return value
+        return kind == "true"
+
+
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace("''", "'")

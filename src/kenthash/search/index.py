@@ -1,0 +1,214 @@
+"""The index that users hold: items found by the Hamming distance of their codes, on whichever engine.
+
+    from kenthash import Index
+    with Index.create("pictures.kh", bits=64) as index:
+        index.add(ids, codes, metadata)
+        hits = index.search(hasher.encode_texts(["two dogs and a kite"]), k=10, filter="place = 'beach'")
+
+A target is the path of a file (the local engine), `milvus://host:19530/name` or `postgresql://...`. What comes in is
+checked here, once, so that engines need not.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from kenthash.codes import Codes, check_bits
+from kenthash.errors import DataError, UsageError
+from kenthash.search.engine import Engine, Hits, Item, Metadata, NoSuchIndex, Stats
+from kenthash.search.filters import Filter, parse
+
+MAX_ID = 1024  # characters
+MAX_KEY = 128  # characters of a metadata key
+MAX_METADATA = 1 << 16  # bytes of an item's metadata as JSON
+MAX_K = 10_000
+CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")  # with line ends and halves of characters
+UNENCODABLE = re.compile("[\\x00\\ud800-\\udfff]")  # in text: what JSON or a database cannot hold
+FORBIDDEN = re.compile(CONTROL.pattern + r'|["\\]')  # in a key
+
+
+class Index:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @classmethod
+    def create(cls, target: str | Path, bits: int, **options: Any) -> Self:
+        """Make a new, empty index; one that exists already is an error."""
+        return cls(_engine(str(target), "create", check_bits(bits), **options))
+
+    @classmethod
+    def open(cls, target: str | Path, **options: Any) -> Self:
+        return cls(_engine(str(target), "open", **options))
+
+    @classmethod
+    def open_or_create(cls, target: str | Path, bits: int) -> Self:
+        """Open an index of codes of so many bits, or make it where there is none yet."""
+        try:
+            index = cls.open(target)
+        except NoSuchIndex:
+            return cls.create(target, bits)
+        if index.bits != bits:
+            held = index.bits
+            index.close()
+            raise UsageError(f"{target}: holds codes of {held} bits, not {bits}")
+        return index
+
+    @property
+    def bits(self) -> int:
+        return self.engine.bits
+
+    def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata] | None = None) -> None:
+        """Add items. When this returns they are kept for good; an id that exists is an error, and nothing is added."""
+        self.engine.add(*self._items(ids, codes, metadata))
+
+    def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata] | None = None) -> None:
+        """Add items, replacing those whose id exists."""
+        self.engine.upsert(*self._items(ids, codes, metadata))
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove items and return how many there were; unknown ids are ignored."""
+        return self.engine.remove(_strings(ids))
+
+    def get(self, ids: Sequence[str]) -> list[Item | None]:
+        return self.engine.get(_strings(ids))
+
+    def search(
+        self, codes: Codes, k: int = 10, radius: int | None = None, filter: Filter | str | None = None
+    ) -> list[Hits]:
+        """The k nearest items of each code [Q, bits/8]: exact, by ascending distance, then by id.
+
+        `radius` leaves out what is further away; `filter` (see `filters`), what it is not true of.
+        """
+        if not 1 <= k <= MAX_K:
+            raise UsageError(f"k = {k}: must be from 1 to {MAX_K:,}")
+        if radius is not None and not 0 <= radius <= self.bits:
+            raise UsageError(f"radius {radius}: must be from 0 to the {self.bits} bits of the index")
+        self._check_codes(codes)
+        return self.engine.search(codes, k, radius, parse(filter) if isinstance(filter, str) else filter)
+
+    def list_ids(self, after: str = "", limit: int = 1000) -> list[str]:
+        return self.engine.list_ids(after, limit)
+
+    def notes(self) -> dict[str, str]:
+        return self.engine.notes()
+
+    def note(self, key: str, value: str) -> None:
+        self.engine.note(key, value)
+
+    def stats(self) -> Stats:
+        return self.engine.stats()
+
+    def compact(self) -> None:
+        """Put the index in its best form: for a local one, sorted codes and the tables of the fast search."""
+        self.engine.compact()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_codes(self, codes: Codes) -> None:
+        if not isinstance(codes, np.ndarray) or codes.dtype != np.uint8:
+            raise UsageError(f"codes must be a uint8 array, not {getattr(codes, 'dtype', type(codes).__name__)}")
+        if codes.ndim != 2 or codes.shape[1] * 8 != self.bits:
+            raise UsageError(
+                f"codes of shape {codes.shape}: this index of {self.bits} bits takes [n, {self.bits // 8}]"
+            )
+
+    def _items(
+        self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata] | None
+    ) -> tuple[list[str], Codes, list[Metadata]]:
+        self._check_codes(codes)
+        names = _strings(ids)
+        entries: list[Metadata] = [{}] * len(names) if metadata is None else list(metadata)
+        if not len(names) == len(codes) == len(entries):
+            raise UsageError(f"{len(names)} ids, {len(codes)} codes and {len(entries)} metadata: give as many of each")
+        lengths = list(map(len, names))
+        if names and not (min(lengths) > 0 and max(lengths) <= MAX_ID and not CONTROL.search("".join(names))):
+            bad = next(name for name in names if not 0 < len(name) <= MAX_ID or CONTROL.search(name))
+            raise DataError(f"id {bad[:60]!r}: must have 1 to {MAX_ID:,} characters, no control characters among them")
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise DataError(f"id {twice!r} comes twice: give each item its own")
+        if metadata is not None:
+            for name, entry in zip(names, entries, strict=True):
+                check_metadata(name, entry)
+        return names, np.ascontiguousarray(codes), entries
+
+
+def _strings(ids: Sequence[str]) -> list[str]:
+    names = [ids] if isinstance(ids, str) else list(ids)
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"id {name!r}: ids are strings")
+    return names
+
+
+def check_metadata(name: str, entry: Mapping[str, object]) -> None:
+    """Refuse what not every engine can keep."""
+    if not isinstance(entry, dict):
+        raise DataError(f"metadata of {name!r}: must be a dict, not {type(entry).__name__}")
+    size = 2
+    for key, value in entry.items():
+        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY or FORBIDDEN.search(key):
+            raise DataError(
+                f"metadata of {name!r}: key {key!r} must have 1 to {MAX_KEY} characters, "
+                "no double quote, backslash or control character among them"
+            )
+        size += len(key) + 6 + _check_value(name, key, value)
+    # Only what may be too large is measured exactly: JSON escapes make a character six bytes at most.
+    if 6 * size > MAX_METADATA and len(json.dumps(entry, ensure_ascii=False).encode()) > MAX_METADATA:
+        raise DataError(f"metadata of {name!r}: more than {MAX_METADATA // 1024} KiB as JSON")
+
+
+def _check_value(name: str, key: str, value: object) -> int:
+    """The rough size of a value that may be kept; others are refused."""
+    if isinstance(value, str):
+        if UNENCODABLE.search(value):
+            raise DataError(f"metadata of {name!r}: the text of {key!r} holds characters that cannot be kept")
+        return len(value)
+    if value is None or isinstance(value, bool):
+        return 5
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return 20
+    if isinstance(value, float) and np.isfinite(value):
+        return 24
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return sum(4 + _check_value(name, key, one) for one in value)
+    raise DataError(
+        f"metadata of {name!r}: {key!r} is {str(value)[:40]!r}; "
+        "it must be text, a finite number of 64 bits, true, false, null or a list of strings"
+    )
+
+
+def _engine(target: str, action: str, *arguments: Any, **options: Any) -> Engine:
+    scheme = target.partition("://")[0] if "://" in target else ""
+    engine: Any
+    if scheme == "milvus":
+        from kenthash.search.milvus import MilvusEngine
+
+        engine = MilvusEngine
+    elif scheme in ("postgresql", "postgres"):
+        from kenthash.search.postgres import PostgresEngine
+
+        engine = PostgresEngine
+    elif scheme:
+        raise UsageError(f"{target}: an index is a file, milvus://host:port/name or postgresql://...")
+    else:
+        from kenthash.search.local import LocalEngine
+
+        engine = LocalEngine
+    made: Engine = getattr(engine, action)(target, *arguments, **options)
+    return made

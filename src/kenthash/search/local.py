@@ -1,0 +1,246 @@
+"""The local engine: an SQLite file as the truth, a code file for speed, exact search on all cores of one machine.
+
+Threads may search at once, each with its own connection; the kernels hold no interpreter lock. Several processes may
+open one index: writers take turns, and every search sees one state of the store, from its codes to its metadata.
+"""
+
+import glob
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.codes import Codes
+from kenthash.errors import KenthashError, UsageError
+from kenthash.search import codefile, kernels, mih, planner, snapshot
+from kenthash.search.codefile import CodeFile, to_words
+from kenthash.search.engine import Hits, Item, Metadata, Stats
+from kenthash.search.filters import Filter, matches
+from kenthash.search.kernels import Keys, Words
+from kenthash.search.snapshot import Snapshot
+from kenthash.search.store import Mark, Store
+
+logger = logging.getLogger(__name__)
+
+FORMS = ("fast", "compact", "scan")
+MAX_FRESH = 50_000  # items outside the code file before a search has it made anew; or a share of those in it
+SHARE = 32
+ATTEMPTS = 5  # at a transaction that suits the newest state
+FIRST_LOOK = 256  # nearest items asked whether the filter is true of them, before all items are
+FEW = 16  # queries for which that is worth it
+
+
+class LocalEngine:
+    """`form` says what a code file holds besides codes: tables with copies of the codes ("fast", 56 bytes an item at
+    64 bits), tables without ("compact", 24), or none ("scan", 12). All give the same answers."""
+
+    def __init__(self, store: Store) -> None:
+        self.bits, self.path = store.bits, store.path
+        self.threads = os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self.threads)
+        self._own = threading.local()
+        self._own.store = store
+        self._stores = [store]
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._filtered: tuple[Filter, Snapshot, tuple[Words, Words]] | None = None
+
+    @classmethod
+    def create(cls, target: str | Path, bits: int, form: str = "fast") -> "LocalEngine":
+        if form not in FORMS:
+            raise UsageError(f"form {form!r}: must be one of {', '.join(FORMS)}")
+        return cls(Store.create(Path(target), bits, form))
+
+    @classmethod
+    def open(cls, target: str | Path) -> "LocalEngine":
+        return cls(Store.open(Path(target)))
+
+    @property
+    def store(self) -> Store:
+        """This thread's connection."""
+        if not hasattr(self._own, "store"):
+            self._own.store = self._stores[0].another()
+            with self._lock:
+                self._stores.append(self._own.store)
+        store: Store = self._own.store
+        return store
+
+    def code_path(self, stamp: str) -> Path:
+        """Each code file has its own name, and the store says which one counts: they change together."""
+        return self.path.with_name(f"{self.path.name}.{stamp}.codes")
+
+    def _code_file(self) -> CodeFile | None:
+        stamp = self.store.about("codes")
+        return codefile.read(self.code_path(str(stamp)), self.store.identity, self.bits) if stamp else None
+
+    def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
+        self.store.add(ids, codes, metadata)
+
+    def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
+        self.store.upsert(ids, codes, metadata)
+
+    def remove(self, ids: Sequence[str]) -> int:
+        return self.store.remove(ids)
+
+    def get(self, ids: Sequence[str]) -> list[Item | None]:
+        return self.store.get(ids)
+
+    def list_ids(self, after: str, limit: int) -> list[str]:
+        return self.store.list_ids(after, limit)
+
+    def notes(self) -> dict[str, str]:
+        return self.store.notes()
+
+    def note(self, key: str, value: str) -> None:
+        self.store.note(key, value)
+
+    def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        if not len(codes):
+            return []
+        self._compact_if_due()
+        queries = to_words(np.ascontiguousarray(codes).tobytes(), len(codes), self.bits)
+        reach = self.bits if radius is None else radius
+        for attempt in range(ATTEMPTS):
+            with self.store.reading():
+                state = self._current(last=attempt == ATTEMPTS - 1)
+                if state is None:
+                    continue
+                if filter is None:
+                    return self._hits(state, *self._keys(state, queries, k, reach, None), k, reach)
+                return self._filtered_search(state, queries, k, reach, filter)
+        raise AssertionError("the last attempt always has a state")
+
+    def _filtered_search(self, state: Snapshot, queries: Words, k: int, radius: int, filter: Filter) -> list[Hits]:
+        """If the filter is true of k of the nearest few, those are the answer; if not, it is asked of all items."""
+        if len(queries) > FEW:
+            return self._hits(state, *self._keys(state, queries, k, radius, self._allowed(state, filter)), k, radius)
+        look = max(FIRST_LOOK, 4 * k)
+        near = self._hits(state, *self._keys(state, queries, look, radius, None), look, radius)
+        answers = [_matching(hits, filter, k) for hits in near]
+        short = [q for q in range(len(near)) if len(answers[q]) < k and len(near[q]) == look]
+        if short:
+            allowed = self._allowed(state, filter)
+            rest = self._hits(state, *self._keys(state, queries[short], k, radius, allowed), k, radius)
+            for q, hits in zip(short, rest, strict=True):
+                answers[q] = hits
+        return answers
+
+    def _allowed(self, state: Snapshot, filter: Filter) -> tuple[Words, Words]:
+        last = self._filtered
+        if last is None or last[0] != filter or last[1] is not state:
+            last = (filter, state, state.allowed(self.store.matching(filter)))
+            self._filtered = last
+        return last[2]
+
+    def _keys(
+        self, state: Snapshot, queries: Words, k: int, radius: int, allowed: tuple[Words, Words] | None
+    ) -> tuple[Keys, Keys]:
+        k = max(min(k, state.items), 1)
+        return state.search(queries, k, radius, allowed, self._pool, self.threads)
+
+    def _hits(self, state: Snapshot, base: Keys, fresh: Keys, k: int, radius: int) -> list[Hits]:
+        """Keys to hits: both parts merged by distance and id, with metadata from the store."""
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        for old, new in zip(base, fresh, strict=True):
+            a, b = kernels.found(old, radius), kernels.found(new, radius)
+            rows = np.concatenate((state.base.rows[a[0]].astype(np.int64), state.fresh.rows[b[0]]))
+            found.append((rows, np.concatenate((a[1], b[1]))))
+        named = self.store.named(np.unique(np.concatenate([rows for rows, _ in found])).tolist())
+        answers = []
+        for rows, distances in found:
+            best = sorted(
+                (d, *named[row]) for d, row in zip(distances.tolist(), rows.tolist(), strict=True)
+            )[:k]  # fmt: skip
+            distance = np.array([d for d, _, _ in best], np.int64)
+            answers.append(Hits([name for _, name, _ in best], distance, [json.loads(entry) for _, _, entry in best]))
+        return answers
+
+    def _current(self, last: bool) -> Snapshot | None:
+        """The state of this thread's transaction: the newest one known, caught up; or one anew from the code file.
+
+        None where the transaction began too early: another thread has gone on, or the code file has been replaced.
+        """
+        with self._lock:
+            state, mark = self._snapshot, self.store.mark()
+            ahead = state is not None and (state.mark.row > mark.row or state.mark.removal > mark.removal)
+            if ahead and not last:
+                return None
+            if state is None or ahead or state.mark.removal < self.store.log_start():
+                base = self._code_file()
+                if base is None and not last and self.store.about("codes"):
+                    return None
+                state = snapshot.of_file(base or codefile.empty(-(-self.bits // 64)))
+            self._snapshot = state.caught_up(self.store)
+            return self._snapshot
+
+    def _compact_if_due(self) -> None:
+        """Before too much lies outside the code file: then the first search makes it anew."""
+        state, mark = self._snapshot, self.store.mark()
+        if state is not None and not _lags(state.base, mark):
+            return
+        if _lags(self._code_file(), mark):
+            try:
+                self.compact()
+            except KenthashError as error:  # such as a reader that may not write: then the rest is held in memory
+                logger.info("the code file was not made anew: %s", error)
+        else:  # another process has made it
+            with self._lock:
+                self._snapshot = None
+
+    def compact(self) -> None:
+        """Make the code file anew from the store, and clear the log of removals up to there."""
+        store = self.store
+        with store.writing() as connection:
+            mark = store.mark()
+            rows, codes = codefile.sorted_codes(store)
+            worth = store.form != "scan" and planner.worth_tables(self.bits, len(rows))
+            cuts = mih.cut(self.bits, len(rows)) if worth else np.empty((0, 3), np.int64)
+            stamp = uuid.uuid4().hex[:12]
+            new = self.code_path(stamp)
+            codefile.write(new, store.identity, mark, self.bits, codes, rows, cuts, store.form == "fast", self.threads)
+            store.replace_codes(connection, stamp, mark.removal)
+        for old in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.codes*"):  # and what a kill left behind
+            if old != new:
+                old.unlink(missing_ok=True)
+        with self._lock:
+            self._snapshot = None
+
+    def stats(self) -> Stats:
+        files = [self.path, self.path.with_name(self.path.name + "-wal")]
+        base = self._code_file()
+        size = sum(file.stat().st_size for file in files if file.exists()) + (base.bytes if base else 0)
+        return Stats(
+            "local",
+            self.store.count(),
+            self.bits,
+            size,
+            {
+                "form": self.store.form,
+                "in the code file": len(base.codes) if base else 0,
+                "code file bytes": base.bytes if base else 0,
+                "tables": len(base.tables.cuts) if base and base.tables else 0,
+            },
+        )
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for store in self._stores:
+            store.close()
+
+
+def _lags(base: CodeFile | None, mark: Mark) -> bool:
+    """Whether a code file, or none, is too far behind the store."""
+    known, items = (base.mark, len(base.codes)) if base else (Mark(0, 0), 0)
+    return max(mark.row - known.row, mark.removal - known.removal) > max(MAX_FRESH, items // SHARE)
+
+
+def _matching(hits: Hits, filter: Filter, k: int) -> Hits:
+    kept = [i for i, entry in enumerate(hits.metadata) if matches(filter, entry)][:k]
+    return Hits([hits.ids[i] for i in kept], hits.distances[kept], [hits.metadata[i] for i in kept])

@@ -1,0 +1,194 @@
+"""Codes on the move: an index written out for faiss, Parquet or numpy, and read back to be added to another.
+
+- `npy`: a folder of `codes.npy` (uint8 [N, K/8]), `ids.txt` (one a line) and `metadata.jsonl` (one object a line)
+- `faiss`: the same folder with `codes.faiss`, an IndexBinaryFlat whose item i has line i of `ids.txt`
+- `parquet`: one file with the columns `id` (string), `code` (fixed-size binary) and `metadata` (JSON text)
+
+Items come in the order of their ids. Who reads need not have written: `metadata` may be left out.
+"""
+
+import importlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from kenthash.codes import Codes, check_bits
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.files import atomic_write, load_array, sync_folder
+from kenthash.search.engine import Item, Metadata
+from kenthash.search.index import Index
+
+KINDS = ("faiss", "parquet", "npy")
+PAGE = 10_000  # items held at once
+CODES, FAISS, IDS, METADATA = "codes.npy", "codes.faiss", "ids.txt", "metadata.jsonl"
+
+
+def export_index(index: Index, out: str | Path, kind: str) -> int:
+    """Write all items of the index to `out`, which must not exist yet. The number of items."""
+    out = Path(out)
+    if kind not in KINDS:
+        raise UsageError(f"export to {kind!r}: choose one of {', '.join(KINDS)}")
+    if out.exists():
+        raise DataError(f"{out}: exists already: remove it or choose another name")
+    if kind == "parquet":
+        return _export_parquet(index, out)
+    faiss = _library("faiss", "faiss-cpu") if kind == "faiss" else None
+    partial = out.with_name(out.name + ".partial")  # the folder appears under its name once it is whole
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        codes = _write_items(index, partial)
+        if faiss is None:
+            np.save(partial / CODES, codes)
+        else:
+            flat = faiss.IndexBinaryFlat(index.bits)
+            flat.add(codes)
+            faiss.write_index_binary(flat, str(partial / FAISS))
+        for file in partial.iterdir():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    partial.rename(out)
+    sync_folder(out.parent)
+    return len(codes)
+
+
+def read_codes(path: str | Path) -> tuple[list[str], Codes, list[Metadata]]:
+    """Ids, codes and metadata from a folder or file that `export_index`, or another tool, wrote."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder")
+    if path.suffix == ".parquet" or _begins(path, b"PAR1"):
+        return _read_parquet(path)
+    folder = path if path.is_dir() else path.parent
+    files = [path] if path.is_file() else [folder / name for name in (CODES, FAISS) if (folder / name).exists()]
+    if not files or files[0].suffix not in (".npy", ".faiss"):
+        raise DataError(f"{path}: holds no codes: give a .parquet file, or a folder with {CODES} or {FAISS}")
+    codes = np.asarray(load_array(files[0]) if files[0].suffix == ".npy" else _read_faiss(files[0]))
+    if codes.dtype != np.uint8 or codes.ndim != 2:
+        raise DataError(f"{files[0]}: {codes.dtype} of shape {codes.shape}: codes are uint8 [items, bits / 8]")
+    ids = _lines(folder / IDS)
+    described = folder / METADATA
+    texts: list[str | None] = list(_lines(described)) if described.exists() else [None] * len(ids)
+    if not len(ids) == len(codes) == len(texts):
+        raise DataError(f"{folder}: {len(codes)} codes, {len(ids)} ids and {len(texts)} metadata: they must be as many")
+    return ids, _checked(files[0], codes), [_metadata(described, row, text) for row, text in enumerate(texts)]
+
+
+def _items(index: Index) -> Iterator[list[Item]]:
+    """All items, a page at a time; those that are removed meanwhile are left out."""
+    last = ""
+    while ids := index.list_ids(last, PAGE):
+        yield [item for item in index.get(ids) if item is not None]
+        last = ids[-1]
+
+
+def _write_items(index: Index, folder: Path) -> Codes:
+    """Write ids and metadata; the codes, which are small, are returned."""
+    codes = [np.empty((0, index.bits // 8), np.uint8)]
+    with (
+        (folder / IDS).open("w", encoding="utf-8") as ids,
+        (folder / METADATA).open("w", encoding="utf-8") as described,
+    ):
+        for items in _items(index):
+            ids.writelines(item.id + "\n" for item in items)
+            described.writelines(json.dumps(item.metadata, ensure_ascii=False) + "\n" for item in items)
+            codes.append(np.stack([item.code for item in items]) if items else codes[0])
+    return np.concatenate(codes)
+
+
+def _export_parquet(index: Index, out: Path) -> int:
+    pyarrow, parquet = _library("pyarrow", "pyarrow"), _library("pyarrow.parquet", "pyarrow")
+    fields = [("id", pyarrow.string()), ("code", pyarrow.binary(index.bits // 8)), ("metadata", pyarrow.string())]
+    schema = pyarrow.schema([pyarrow.field(name, kind, nullable=False) for name, kind in fields])
+    count = 0
+    stream: IO[bytes]
+    with atomic_write(out) as stream, parquet.ParquetWriter(stream, schema) as writer:
+        for items in _items(index):
+            texts = [json.dumps(item.metadata, ensure_ascii=False) for item in items]
+            columns = [[item.id for item in items], [item.code.tobytes() for item in items], texts]
+            writer.write_table(pyarrow.table(columns, schema=schema))
+            count += len(items)
+    return count
+
+
+def _read_parquet(path: Path) -> tuple[list[str], Codes, list[Metadata]]:
+    pyarrow, parquet = _library("pyarrow", "pyarrow"), _library("pyarrow.parquet", "pyarrow")
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from error
+    if not {"id", "code"} <= set(table.column_names):
+        raise DataError(f"{path}: has the columns {', '.join(table.column_names)[:200]}; `id` and `code` are needed")
+    ids, rows = table["id"].to_pylist(), table["code"].to_pylist()
+    widths = {len(row) if isinstance(row, bytes) else -1 for row in rows}
+    if not all(isinstance(one, str) for one in ids) or -1 in widths or len(widths) > 1:
+        raise DataError(f"{path}: `id` must be text and `code` bytes, all of one length, none of them missing")
+    kind = table["code"].type
+    width = widths.pop() if widths else getattr(kind, "byte_width", 1)
+    codes = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), width)
+    texts = table["metadata"].to_pylist() if "metadata" in table.column_names else [None] * len(ids)
+    return ids, _checked(path, codes), [_metadata(path, row, text) for row, text in enumerate(texts)]
+
+
+def _read_faiss(path: Path) -> Codes:
+    faiss = _library("faiss", "faiss-cpu")
+    try:
+        flat = faiss.read_index_binary(str(path))
+    except RuntimeError as error:
+        raise DataError(f"{path}: not a readable faiss index: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(flat, faiss.IndexBinaryFlat):
+        raise DataError(f"{path}: a faiss {type(flat).__name__}; codes are read from an IndexBinaryFlat only")
+    codes: Codes = faiss.vector_to_array(flat.xb).reshape(flat.ntotal, flat.code_size)
+    return codes
+
+
+def _checked(path: Path, codes: Codes) -> Codes:
+    try:
+        check_bits(8 * codes.shape[1])
+    except UsageError as error:
+        raise DataError(f"{path}: {error}") from error
+    return codes
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(magic)) == magic
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _metadata(path: Path, row: int, text: Any) -> Metadata:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: metadata of item {row + 1}: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: metadata of item {row + 1}: must be a JSON object")
+    return value
+
+
+def _library(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise KenthashError(f"{module} is missing: pip install {package}") from error

@@ -1,0 +1,126 @@
+"""The SQLite file of a local index: its schema and how that grew, and what is refused when one is opened."""
+
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.files import sync_folder
+from kenthash.search.engine import NoSuchIndex
+
+APPLICATION = 0x6B656E74  # marks the file as ours: "kent"
+WAIT = 120.0  # seconds for another writer to finish
+CACHE_KIB = 128 << 10  # at most; for large additions
+PAGE = 16384  # bytes; larger than SQLite's default, as are our files
+
+# The schema's history: a file's user_version is the number of steps it has, and opening one applies those it lacks.
+STEPS = (
+    """
+    CREATE TABLE about(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+    CREATE TABLE items(row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, code BLOB NOT NULL,
+                       metadata TEXT NOT NULL);
+    CREATE TABLE removed(seq INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL);
+    """,
+    "CREATE TABLE notes(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
+)
+
+
+def create_file(path: Path, bits: int, form: str) -> None:
+    """Make an empty index under another name, and give it its own when it is whole."""
+    if path.exists():
+        raise UsageError(f"{path}: exists already: open it, or choose another name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    identity = uuid.uuid4().hex
+    partial = path.with_name(f"{path.name}.{identity}.partial")
+    with errors(partial):
+        connection = sqlite3.connect(partial, isolation_level=None)
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        _migrate(connection)
+        values = {"bits": bits, "identity": identity, "form": form}
+        connection.executemany("INSERT INTO about VALUES (?, ?)", values.items())
+        connection.close()
+    try:
+        path.hardlink_to(partial)  # unlike a rename, fails where another process was faster
+    except FileExistsError:
+        raise UsageError(f"{path}: exists already: open it, or choose another name") from None
+    except OSError:  # a file system without hard links
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """A connection to an index, brought up to this version's schema."""
+    _check_file(path)
+    with errors(path):
+        connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        try:
+            _check_version(path, connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            _migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _check_version(path: Path, connection: sqlite3.Connection) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise DataError(f"{path}: an SQLite file, but not an index of kenthash")
+    version = _version(connection)
+    if version > len(STEPS):
+        raise DataError(f"{path}: written by a newer kenthash (schema {version}): upgrade this one")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    if _version(connection) == len(STEPS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for step in STEPS[_version(connection) :]:  # asked again: another process may have been faster
+        for statement in step.split(";"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {len(STEPS)}")
+    connection.execute("COMMIT")
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(100)
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise NoSuchIndex(
+            f"{path}: there is no such index: make one with `kenthash index add` or Index.create"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if not head.startswith(b"SQLite format 3\0") or len(head) < 100:
+        raise DataError(f"{path}: not an index of kenthash, or its beginning is damaged: restore it from a copy")
+    page = int.from_bytes(head[16:18], "big")
+    expected = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
+    # With a write-ahead log beside it the file may rightly lag behind its own header.
+    if size < expected and not path.with_name(path.name + "-wal").exists():
+        raise DataError(f"{path}: torn: {size:,} bytes of {expected:,} are there: restore it from a copy")
+
+
+@contextmanager
+def errors(path: Path) -> Iterator[None]:
+    """SQLite's own errors as ours, in one line with the file's name."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        busy = "locked" in str(error) or "busy" in str(error)
+        hint = f": another process has been writing to it for {WAIT:.0f} s" if busy else ""
+        raise KenthashError(f"{path}: {error}{hint}") from error
+    except sqlite3.DatabaseError as error:
+        raise DataError(f"{path}: {error}: restore it from a copy") from error

@@ -1,0 +1,162 @@
+"""One state of a local index, ready to search: the code file, what went from it, and what came since.
+
+What came since (`fresh`) lies in memory in the order of ids, like the file, and is scanned; the two results merge by
+distance and id. A snapshot never changes: catching up with the store makes a new one, so searches that run go on.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.kernels import compiled
+from kenthash.search import kernels, mih, planner
+from kenthash.search.codefile import CodeFile, to_words
+from kenthash.search.kernels import Keys, Words
+from kenthash.search.store import Mark, Store
+
+ALL = np.empty(0, np.uint64)  # a bitmap that allows every slot
+SPLIT = 1 << 21  # words of codes from which one query is worth several threads
+FREE = 0.02  # of a scan's cost, that hashing may spend before it has to be promising
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Items that are not in the code file."""
+
+    ids: list[str]
+    rows: NDArray[np.int64]
+    codes: Words  # [n, W]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    base: CodeFile
+    gone: NDArray[np.int64]  # rows that are in the code file and no longer in the store
+    present: Words  # bitmap of slots of the code file that are still there; empty where all are
+    fresh: Fresh
+    mark: Mark
+    costs: list[planner.Costs] = field(default_factory=list)  # measured when first needed; shared with later snapshots
+
+    @property
+    def items(self) -> int:
+        return len(self.base.codes) - len(self.gone) + len(self.fresh.ids)
+
+    def allowed(self, rows: NDArray[np.int64]) -> tuple[Words, Words]:
+        """Bitmaps of the slots, in the code file and of the fresh items, that hold one of these rows."""
+        wanted = _bitmap(rows, self.mark.row + 1)
+        return _slots_of(self.base.rows, wanted, True), _slots_of(self.fresh.rows, wanted, True)
+
+    def search(
+        self,
+        queries: Words,
+        k: int,
+        radius: int,
+        allowed: tuple[Words, Words] | None,
+        pool: ThreadPoolExecutor,
+        threads: int,
+    ) -> tuple[Keys, Keys]:
+        """The k best keys of each query in the code file and among the fresh items."""
+        base, fresh = allowed or (self.present, ALL)
+        heaps = kernels.new_heaps(len(queries), k, radius)
+        if self.base.tables is not None and not self.costs:
+            self.costs.append(planner.measure(self.base.codes, self.base.tables))
+        if len(queries) > 1 and threads > 1:
+            parts = [slice(i, None, threads) for i in range(min(threads, len(queries)))]
+            for part, done in zip(
+                parts, pool.map(lambda part: self._base(queries[part], base, heaps[part]), parts), strict=True
+            ):
+                heaps[part] = done
+        else:
+            heaps = self._base(queries, base, heaps, pool if threads > 1 else None, threads)
+        new = kernels.new_heaps(len(queries), k, radius)
+        kernels.scan(queries, self.fresh.codes, 0, len(self.fresh.codes), fresh, new)
+        return heaps, new
+
+    def _base(
+        self, queries: Words, allowed: Words, heaps: Keys, pool: ThreadPoolExecutor | None = None, threads: int = 1
+    ) -> Keys:
+        queries, heaps = np.ascontiguousarray(queries), np.ascontiguousarray(heaps)
+        codes, tables = self.base.codes, self.base.tables
+        left = list(range(len(queries)))
+        if tables is not None:
+            budget = self.costs[0].budget(len(codes))
+            left = [q for q in left if not self._hash(tables, queries[q], allowed, budget, heaps[q])]
+        if not left:
+            return heaps
+        rest = np.ascontiguousarray(heaps[left])
+        if pool is None or codes.size < SPLIT:
+            kernels.scan(queries[left], codes, 0, len(codes), allowed, rest)
+        else:
+            rest = _scan_in_parts(queries[left], codes, allowed, rest, pool, threads)
+        heaps[left] = rest
+        return heaps
+
+    def _hash(self, tables: mih.Tables, query: Words, allowed: Words, budget: int, heap: Keys) -> bool:
+        """Whether hashing found the k best. If not, the heap is as before, but for a nearer bound on their distance."""
+        none = heap[0]
+        if tables.search(query, self.base.codes, allowed, int(FREE * budget), budget, heap) >= 0:
+            return True
+        heap[:] = min(none, ((heap[0] >> np.uint64(32)) + np.uint64(1)) << np.uint64(32))
+        return False
+
+    def caught_up(self, store: Store) -> "Snapshot":
+        """This state brought to that of the store's current transaction."""
+        mark = store.mark()
+        if mark == self.mark:
+            return self
+        removed = store.removed_since(self.mark.removal)
+        old = ~np.isin(self.fresh.rows, removed)
+        ids = [name for name, kept in zip(self.fresh.ids, old, strict=True) if kept]
+        rows, blobs = self.fresh.rows[old].tolist(), []
+        for row, name, code in store.added_since(self.mark.row):
+            ids.append(name)
+            rows.append(row)
+            blobs.append(code)
+        codes = np.concatenate((self.fresh.codes[old], to_words(b"".join(blobs), len(blobs), store.bits)))
+        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)  # mostly sorted already: cheap
+        fresh = Fresh([ids[i] for i in order], np.array(rows, np.int64)[order], np.ascontiguousarray(codes[order]))
+        gone, present = np.concatenate((self.gone, removed[removed <= self.base.mark.row])), self.present
+        if len(gone) > len(self.gone):
+            present = _slots_of(self.base.rows, _bitmap(gone, self.base.mark.row + 1), False)
+        return Snapshot(self.base, gone, present, fresh, mark, self.costs)
+
+
+def of_file(base: CodeFile) -> Snapshot:
+    nothing = Fresh([], np.empty(0, np.int64), base.codes[:0])
+    return Snapshot(base, np.empty(0, np.int64), ALL, nothing, base.mark)
+
+
+def _scan_in_parts(
+    queries: Words, codes: Words, allowed: Words, heaps: Keys, pool: ThreadPoolExecutor, threads: int
+) -> Keys:
+    """One scan on several threads: each takes a stretch of the items, with a heap of its own."""
+    edges = [len(codes) * i // threads for i in range(threads + 1)]
+
+    def part(i: int) -> Keys:
+        own = heaps.copy()
+        kernels.scan(queries, codes, edges[i], edges[i + 1], allowed, own)
+        return own
+
+    found = np.concatenate(list(pool.map(part, range(threads))), axis=1)
+    return np.partition(found, heaps.shape[1] - 1, axis=1)[:, : heaps.shape[1]]
+
+
+def _bitmap(rows: NDArray[np.int64], size: int) -> Words:
+    bits = np.zeros(-(-size // 64) * 64, np.bool_)
+    bits[rows] = True
+    return np.packbits(bits, bitorder="little").view("<u8")
+
+
+@compiled
+def _slots_of(rows: NDArray[np.int64], wanted: Words, value: bool) -> Words:
+    """A bitmap of the slots whose row is (value True) or is not (False) in a bitmap of rows. It is never empty, which
+    would allow all slots."""
+    out = np.zeros(len(rows) // 64 + 1, np.uint64)
+    for slot in range(len(rows)):
+        row = np.int64(rows[slot])
+        held = (wanted[row >> 6] >> np.uint64(row & 63)) & np.uint64(1) != 0
+        if held == value:
+            out[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+    return out

@@ -1,0 +1,20 @@
+"""Where indexes are made: a folder, a real Milvus, a real PostgreSQL, each started once for all tests here."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from servers import running
+
+
+@pytest.fixture(scope="session", params=["local", "milvus", "postgres"])
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """The address of an index, given its name."""
+    if request.param == "local":
+        folder = tmp_path_factory.mktemp("indexes")
+        yield lambda name: str(folder / f"{name}.kh")
+        return
+    with running(request.param) as address:
+        if request.param == "milvus":
+            yield lambda name: f"{address}/{name}"
+        else:
+            yield lambda name: f"{address}&table={name}"

@@ -1,0 +1,29 @@
+"""The search bench: its contestants answer alike, and its codes are what it says they are."""
+
+import numpy as np
+import pytest
+
+from components import need
+from kenthash.bench import search as bench
+
+
+def test_contestants_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("faiss")
+    monkeypatch.setattr(bench, "BATCH", 40)
+    monkeypatch.setattr(bench, "SINGLE", 8)
+    (record,) = bench.bench_search([5000], ["clustered"], rounds=1)
+    ours = {name: about for name, about in record["contestants"].items() if name.startswith("kenthash")}
+    assert len(ours) == 3
+    assert all(about["equal"] and about["single_ms"] > 0 and about["batch_ratio"] > 0 for about in ours.values())
+    sizes = [about["bytes_an_item"] for about in ours.values()]
+    assert sizes[0] == 12 and sizes == sorted(sizes)
+    assert "5,000 clustered codes" in bench.render([record], bench.bench_index(2000))
+
+
+def test_codes_cluster_as_described() -> None:
+    codes, _ = bench.make_codes(1000, 1, "clustered")  # one centre
+    bits = np.unpackbits(codes, axis=1)
+    flipped = np.minimum(bits.mean(axis=0), 1 - bits.mean(axis=0))
+    assert abs(flipped.mean() - 13 / 128) < 0.005
+    uniform, _ = bench.make_codes(1000, 1, "uniform")
+    assert abs(np.unpackbits(uniform).mean() - 0.5) < 0.01

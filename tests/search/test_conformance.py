@@ -1,0 +1,92 @@
+"""One suite for every engine, on real servers, against brute force."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from brute_force import Metadata, Reference, agree, clustered, names
+
+from components import need
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.search.index import Index
+
+pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
+
+
+@pytest.mark.parametrize("bits", [16, 72, 256])
+def test_nearest(target: Callable[[str], str], bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    codes, ids, reference = clustered(rng, 900, bits), names(rng, 900), Reference()
+    metadata = [{"year": int(year)} for year in rng.integers(2000, 2020, 900)]
+    with Index.create(target(f"nearest{bits}"), bits=bits) as index:
+        for part in slice(0, 500), slice(500, 900):
+            index.add(ids[part], codes[part], metadata[part])
+            reference.put(ids[part], codes[part], metadata[part])
+        queries = np.concatenate([codes[:3], clustered(rng, 2, bits), rng.integers(0, 256, (1, bits // 8), np.uint8)])
+        for k in 1, 10, 350, 10_000:
+            agree(index, reference, queries, k=k)
+        assert agree(index, reference, queries, k=1000) == 900 * len(queries)
+        for radius in 0, bits // 8, bits:
+            agree(index, reference, queries, k=20, radius=radius)
+        asked = {"filter": "year >= 2015", "true_of": lambda entry: entry["year"] >= 2015}
+        assert agree(index, reference, queries, k=40, **asked) == 40 * len(queries)
+        agree(index, reference, queries, k=40, radius=bits // 8, **asked)
+
+
+def test_life(target: Callable[[str], str]) -> None:
+    rng = np.random.default_rng(7)
+    address, reference = target("life"), Reference()
+    ids, codes = names(rng, 300), clustered(rng, 300, 64)
+    metadata: list[Metadata] = [{"n": n, "labels": ["a", "b"][: n % 3], "none": None} for n in range(300)]
+    with Index.create(address, bits=64) as index:
+        assert [len(hits) for hits in index.search(codes[:2], k=5)] == [0, 0]
+        assert index.stats().items == 0 and index.get(["a1"]) == [None] and index.list_ids() == []
+        index.add([], codes[:0], [])
+        index.add(ids[:200], codes[:200], metadata[:200])
+        reference.put(ids[:200], codes[:200], metadata[:200])
+        with pytest.raises(DataError, match="already") as refused:
+            index.add(ids[190:210], codes[190:210], metadata[190:210])
+        assert any(repr(one) in str(refused.value) for one in ids[190:200]) and "\n" not in str(refused.value)
+        assert index.stats().items == 200  # nothing of the batch is there
+        index.upsert(ids[150:], codes[::-1][:150], metadata[150:])
+        reference.put(ids[150:], codes[::-1][:150], metadata[150:])
+        agree(index, reference, codes[:4], k=30)
+        assert index.remove([*ids[:50], "unknown", "' or 1=1 --"]) == 50
+        for one in ids[:50]:
+            del reference.items[one]
+        agree(index, reference, codes[:4], k=300)
+        index.note("model", 'runs/"x" é')
+        index.note("seed", "1")
+        index.compact()
+        agree(index, reference, codes[:4], k=300)
+    with pytest.raises(UsageError, match="already"):
+        Index.create(address, bits=64)
+    with Index.open(address) as index:
+        assert index.bits == 64 and index.stats().items == len(reference.items) == 250
+        assert index.notes().items() >= {"model": 'runs/"x" é', "seed": "1"}.items()
+        agree(index, reference, codes[:4], k=300)
+        for one, item in zip(ids, index.get(ids), strict=True):
+            assert (item and (item.code.tobytes(), item.metadata)) == reference.items.get(one)
+        ordered = sorted(reference.items)
+        assert index.list_ids("", 1000) == ordered
+        assert index.list_ids(ordered[99], 7) == ordered[100:107]
+        with pytest.raises(UsageError):
+            index.search(np.zeros((1, 4), np.uint8))
+
+
+def test_what_is_not_an_index(target: Callable[[str], str]) -> None:
+    for name in "absent", "Absent":
+        with pytest.raises(KenthashError) as refused:
+            Index.open(target(name))
+        assert "\n" not in str(refused.value) and name in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["milvus://127.0.0.1:9/x", "postgresql://me:secret@127.0.0.1:9/x"])
+def test_no_server(address: str) -> None:
+    need("pymilvus" if address.startswith("milvus") else "psycopg")
+    started = time.monotonic()
+    with pytest.raises(KenthashError, match=r"127\.0\.0\.1:9") as refused:
+        Index.open(address)
+    assert time.monotonic() - started < 15
+    assert "\n" not in str(refused.value) and "secret" not in str(refused.value)

@@ -1,0 +1,156 @@
+"""Search against brute force: kernels with and without tables, then whole indexes with additions, removals, filters."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kenthash.codes import Codes, hamming
+from kenthash.search import Index, kernels, local, mih, planner
+from kenthash.search.codefile import to_words
+
+ALL = np.empty(0, np.uint64)
+
+
+def make_codes(kind: str, items: int, bits: int, seed: int = 0) -> Codes:
+    rng = np.random.default_rng(seed)
+    width = bits // 8
+    if kind == "equal":
+        return np.full((items, width), 0xA5, np.uint8)
+    if kind == "uniform":
+        return rng.integers(0, 256, (items, width), np.uint8)
+    centres = rng.integers(0, 256, (8, width), np.uint8)
+    flips = np.packbits(rng.random((items, bits)) < 0.06, axis=1, bitorder="little")
+    return centres[rng.integers(0, 8, items)] ^ flips
+
+
+def nearest(distances: np.ndarray, k: int, radius: int) -> list[tuple[int, int]]:
+    """(distance, slot), by a full sort."""
+    return sorted((int(d), slot) for slot, d in enumerate(distances) if d <= radius)[:k]
+
+
+def as_pairs(heap: kernels.Keys, radius: int) -> list[tuple[int, int]]:
+    slots, distances = kernels.found(heap, radius)
+    return list(zip(distances.tolist(), slots.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("bits", [16, 24, 64, 72, 128, 256, 1024])
+@pytest.mark.parametrize("kind", ["uniform", "clustered", "equal"])
+def test_kernels_equal_brute_force(kind: str, bits: int) -> None:
+    codes, queries = make_codes(kind, 700, bits), make_codes("uniform", 3, bits, seed=1)
+    queries[0] = codes[5]
+    true = hamming(queries, codes)
+    words, asked = (to_words(c.tobytes(), len(c), bits) for c in (codes, queries))
+    # Few bits a table keep the number of buckets within k of any distance small enough to go through all of them.
+    tables = [mih.build(words, mih.cut(bits, len(codes)), fast) for fast in ({True, False} if bits <= 64 else {False})]
+    for k, radius in ((1, bits), (10, bits), (10, bits // 4), (700, bits)):
+        heaps = kernels.new_heaps(len(queries), k, radius)
+        kernels.scan(asked, words, 0, len(words), ALL, heaps)
+        for q in range(len(queries)):
+            expected = nearest(true[q], k, radius)
+            assert as_pairs(heaps[q], radius) == expected
+            for table in tables:
+                heap = kernels.new_heaps(1, k, radius)[0]
+                looked = table.search(asked[q], words, ALL, 1 << 40, 3_000_000, heap)
+                if looked >= 0:
+                    assert as_pairs(heap, radius) == expected
+                elif k <= 10 and kind != "uniform":
+                    pytest.fail("gave up on an easy search")
+
+
+def test_hashing_finishes_where_it_should() -> None:
+    """Not the scan behind it: uniform codes of 24 and 32 bits, all distances, with and without copies."""
+    for bits in (24, 32):
+        codes = make_codes("uniform", 3000, bits)
+        words = to_words(codes.tobytes(), len(codes), bits)
+        true = hamming(codes[:4], codes)
+        for fast in (True, False):
+            table = mih.build(words, mih.cut(bits, len(codes)), fast)
+            for q in range(4):
+                heap = kernels.new_heaps(1, 50, bits)[0]
+                assert table.search(words[q], words, ALL, 1 << 40, 1 << 40, heap) > 0
+                assert as_pairs(heap, bits) == nearest(true[q], 50, bits)
+
+
+def test_hashing_gives_up_early_when_it_is_hopeless() -> None:
+    codes = make_codes("uniform", 50_000, 64)
+    words = to_words(codes.tobytes(), len(codes), 64)
+    far = make_codes("uniform", 1, 64, seed=9)
+    heap = kernels.new_heaps(1, 1000, 64)[0]
+    looked = mih.build(words, mih.cut(64, len(codes)), True).search(far.view("<u8")[0], words, ALL, 500, 10_000, heap)
+    assert -10_000 < looked < 0
+
+
+@pytest.mark.parametrize("kind", ["uniform", "clustered", "equal"])
+@pytest.mark.parametrize(("bits", "form"), [(16, "fast"), (64, "fast"), (64, "compact"), (64, "scan"), (128, "fast")])
+def test_index_equals_brute_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, bits: int, form: str
+) -> None:
+    monkeypatch.setattr(planner, "MIN_ITEMS", 1000)  # so that a small index has tables
+    monkeypatch.setattr(planner, "SAMPLE", 500)
+    rng = np.random.default_rng(2)
+    items = 2000
+    codes = make_codes(kind, items, bits)
+    ids = [f"é{i}" if i % 2 else f"I{i}" for i in rng.permutation(items)]
+    entries = [
+        {"n": i % 50, "labels": ["dog"] if i % 3 else [], "place": "it's" if i % 2 else None} for i in range(items)
+    ]
+    with Index.create(tmp_path / "x.kh", bits, form=form) as index:
+        index.add(ids[:1500], codes[:1500], entries[:1500])
+        index.compact()
+        assert (index.stats().details["tables"] > 0) == (form != "scan")
+        index.add(ids[1500:], codes[1500:], entries[1500:])
+        assert index.remove([*ids[::7], "unknown"]) == len(ids[::7])
+        codes[3::14] = make_codes("uniform", len(codes[3::14]), bits, seed=5)
+        index.upsert(ids[3::14], codes[3::14], entries[3::14])
+        here = [i for i in range(items) if i % 7 or i % 14 == 3]
+        queries = np.concatenate((codes[1:3], make_codes("uniform", 2, bits, seed=6)))
+        true = hamming(queries, codes)
+        cases = [
+            (1, None, None, lambda i: True),
+            (10, None, None, lambda i: True),
+            (10_000, None, None, lambda i: True),
+            (10, bits // 4, None, lambda i: True),
+            (10, None, "n = 7 and place = 'it''s'", lambda i: i % 50 == 7 and i % 2),
+            (300, None, "not labels has 'dog' or place is null", lambda i: not i % 3 or not i % 2),
+            (5, bits // 2, "n in (1, 2) and n > 1.5", lambda i: i % 50 == 2),
+        ]
+        for k, radius, text, keep in cases:
+            for q, hits in enumerate(index.search(queries, k, radius, text)):
+                limit = bits if radius is None else radius
+                best = sorted((int(true[q, i]), ids[i], i) for i in here if keep(i) and true[q, i] <= limit)[:k]
+                assert hits.ids == [name for _, name, _ in best]
+                assert hits.distances.tolist() == [d for d, _, _ in best]
+                assert hits.metadata == [entries[i] for _, _, i in best]
+        single = index.search(queries[:1], 10)[0]
+        assert single.ids == index.search(queries, 10)[0].ids
+
+
+def test_scan_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kenthash.search.snapshot.SPLIT", 100)
+    codes = make_codes("clustered", 1000, 64)
+    with Index.create(tmp_path / "x.kh", 64, form="scan") as index:
+        index.engine.threads = 3  # type: ignore[attr-defined]
+        index.add([f"{i:04}" for i in range(1000)], codes)
+        index.compact()
+        hits = index.search(codes[:1], 30)[0]
+    assert list(zip(hits.distances.tolist(), map(int, hits.ids), strict=True)) == nearest(
+        hamming(codes[:1], codes)[0], 30, 64
+    )
+
+
+def test_large_additions_reach_the_code_file_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "MAX_FRESH", 100)
+    codes = make_codes("uniform", 300, 32)
+    with Index.create(tmp_path / "x.kh", 32) as index:
+        index.add([str(i) for i in range(300)], codes)
+        assert index.search(codes[:1], 1)[0].ids == ["0"]
+        assert index.stats().details["in the code file"] == 300
+
+
+def test_empty_index_and_no_queries(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        assert len(index.search(np.zeros((1, 8), np.uint8))[0]) == 0
+        assert len(index.search(np.zeros((1, 8), np.uint8), filter="a = 1")[0]) == 0
+        index.compact()
+        assert index.search(np.zeros((0, 8), np.uint8)) == []

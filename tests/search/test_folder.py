@@ -1,0 +1,173 @@
+"""A folder of pictures in an index, through the function and through the command line."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from kenthash.cli import app
+from kenthash.codes import Codes, hamming
+from kenthash.errors import DataError, UsageError
+from kenthash.search import Index
+from kenthash.search.folder import BATCH, sync_folder
+from kenthash.search.models import claim, model_for
+
+
+class AverageHash:
+    """A plain picture hash of 64 bits, which counts what it was given."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, pictures: Sequence[Image.Image]) -> Codes:
+        self.seen += len(pictures)
+        grey = np.stack([np.asarray(p.convert("L").resize((8, 8)), float).reshape(64) for p in pictures])
+        return np.packbits(grey > grey.mean(axis=1, keepdims=True), axis=1, bitorder="little")
+
+
+def paint(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    for i in range(5):
+        paint(folder / "2024" / f"{i}.png", i)
+    rows = [
+        {"file_name": "2024/0.png", "text": "a dog", "labels": ["dog"], "year": 2020, "exif": {"nested": 1}},
+        {"file_name": "2024/1.png", "texts": ["a cat", "one cat"], "labels": ["cat"], "year": 2021},
+    ]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def counts(report: object) -> tuple[int, ...]:
+    return tuple(getattr(report, name) for name in ("added", "changed", "unchanged", "removed"))
+
+
+def test_only_what_changed_is_encoded(photos: Path, tmp_path: Path) -> None:
+    encode = AverageHash()
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        (photos / "bad.jpg").write_text("no picture")
+        report = sync_folder(index, photos, encode)
+        assert counts(report) == (5, 0, 0, 0)
+        assert report.skipped == {"photos/bad.jpg": "not a picture that can be decoded"}
+        item = index.get(["photos/2024/0.png"])[0]
+        assert item is not None
+        assert {key: item.metadata[key] for key in ("text", "labels", "year", "path")} == {
+            "text": "a dog", "labels": ["dog"], "year": 2020, "path": str(photos / "2024" / "0.png"),
+        }  # fmt: skip
+        assert "exif" not in item.metadata
+
+        assert counts(sync_folder(index, photos, encode)) == (0, 0, 5, 0)
+        os.utime(photos / "2024" / "1.png", (1, 1))  # touched, not changed
+        paint(photos / "2024" / "2.png", 99)
+        paint(photos / "new.png", 100)
+        (photos / "2024" / "3.png").unlink()
+        encode.seen = 0
+        assert counts(sync_folder(index, photos, encode)) == (1, 2, 2, 1)
+        assert encode.seen == 2
+        expected = encode([Image.open(photos / "2024" / "2.png")])
+        changed = index.get(["photos/2024/2.png"])[0]
+        assert changed is not None and hamming(changed.code[None], expected)[0, 0] == 0
+
+        rows = (photos / "metadata.jsonl").read_text().replace("a dog", "two dogs")
+        (photos / "metadata.jsonl").write_text(rows)
+        encode.seen = 0
+        assert counts(sync_folder(index, photos, encode)) == (0, 1, 4, 0)
+        assert encode.seen == 0
+        hits = index.search(expected, 5, filter="text = 'two dogs' or year > 2020")[0]
+        assert set(hits.ids) == {"photos/2024/0.png", "photos/2024/1.png"}
+
+
+def test_folders_do_not_disturb_each_other(photos: Path, tmp_path: Path) -> None:
+    paint(tmp_path / "other" / "a.png", 7)
+    paint(tmp_path / "elsewhere" / "photos" / "2024" / "0.png", 8)
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        sync_folder(index, photos, AverageHash())
+        assert counts(sync_folder(index, tmp_path / "other", AverageHash())) == (1, 0, 0, 0)
+        with pytest.raises(DataError, match=r"'photos/2024/0\.png' is taken by"):
+            sync_folder(index, tmp_path / "elsewhere" / "photos", AverageHash())
+        (tmp_path / "other" / "a.png").unlink()
+        with pytest.raises(DataError, match="no pictures here"):  # an unmounted disk drops nothing
+            sync_folder(index, tmp_path / "other", AverageHash())
+        assert index.stats().items == 6
+
+
+def test_an_interrupted_run_goes_on(photos: Path, tmp_path: Path) -> None:
+    for i in range(BATCH):
+        paint(photos / f"{i}.png", 1000 + i)
+
+    class Interrupted(AverageHash):
+        def __call__(self, pictures: Sequence[Image.Image]) -> Codes:
+            if self.seen:
+                raise KeyboardInterrupt
+            return super().__call__(pictures)
+
+    encode = AverageHash()
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        with pytest.raises(KeyboardInterrupt):
+            sync_folder(index, photos, Interrupted())
+        assert counts(sync_folder(index, photos, encode)) == (5, 0, BATCH, 0)
+    assert encode.seen == 5
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "model").mkdir(parents=True)
+        (tmp_path / name / "model" / "config.json").write_text("{}")
+        (tmp_path / name / "model" / "model.safetensors").write_text(name)
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        claim(index, tmp_path / "a")
+        assert model_for(index, None) == tmp_path / "a" / "model"
+        for refused in (lambda: claim(index, tmp_path / "b"), lambda: model_for(index, tmp_path / "b")):
+            with pytest.raises(UsageError, match="not the model"):
+                refused()
+        (tmp_path / "a").rename(tmp_path / "moved")
+        with pytest.raises(DataError, match="say where it is with --model"):
+            model_for(index, None)
+        assert model_for(index, tmp_path / "moved") == tmp_path / "moved" / "model"
+
+
+def test_commands(photos: Path, tmp_path: Path) -> None:
+    target = str(tmp_path / "x.kh")
+    with Index.create(target, 64) as index:
+        sync_folder(index, photos, AverageHash())
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, "--index", target], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    everything = [f"photos/2024/{i}.png" for i in range(5)]
+    assert run("index", "list").splitlines() == everything
+    assert json.loads(run("index", "list", "--json", "--limit", "2")) == everything[:2]
+    assert json.loads(run("index", "stats", "--json"))["items"] == 5
+    found = json.loads(run("search", "--like", everything[0], "-k", "3", "--json"))
+    assert len(found) == 3 and everything[0] not in [hit["id"] for hit in found]
+    assert [hit["distance"] for hit in found] == sorted(hit["distance"] for hit in found)
+    only = json.loads(run("search", "--like", everything[0], "--filter", "labels has 'cat'", "--json"))
+    assert [hit["id"] for hit in only] == everything[1:2]
+    table = run("search", "--like", everything[0], "--filter", "year = 2021")
+    assert f"of 64 bits differ  {everything[1]}" in table and "\x1b" not in table
+    assert run("index", "export", "--out", str(tmp_path / "codes")).strip() == "5"
+    copied = ["index", "add", "--codes", str(tmp_path / "codes"), "--index", str(tmp_path / "y.kh"), "--json"]
+    assert json.loads(CliRunner().invoke(app, copied, catch_exceptions=False).stdout) == {"added": 5}
+    assert run("index", "remove", everything[4], "unknown").strip() == "1"
+    for arguments, reason in (
+        (["search"], "give one of"),
+        (["search", "words", "--like", "x"], "give one of"),
+        (["search", "--like", "x", "--filter", "a ="], "position 4"),
+        (["search", "--like", "nobody"], "no such id"),
+        (["search", "words"], "give it with --model"),
+        (["index", "add", str(photos)], "needs --model"),
+    ):
+        with pytest.raises((UsageError, DataError), match=reason):
+            CliRunner().invoke(app, [*arguments, "--index", target], catch_exceptions=False)

@@ -1,0 +1,82 @@
+"""What comes into an index is checked once, and refused in one line that says what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.search import Index
+
+CODE = np.zeros((1, 8), np.uint8)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Any:
+    with Index.create(tmp_path / "x.kh", 64) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "a\nb", "a\x00b", "a\x1b[31m", "\ud800"])
+def test_bad_ids(index: Index, name: str) -> None:
+    with pytest.raises(DataError, match=r"^id [^\n]*$"):
+        index.add([name], CODE)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "ü/😀.jpg", "x" * 1024, "Screenshot at 10.00\u202fAM.png", "'; drop table items; --"]
+)
+def test_good_ids(index: Index, name: str) -> None:
+    index.add([name], CODE)
+    assert index.search(CODE)[0].ids == [name]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"a": {"b": 1}}, {"a": [1]}, {"a": float("nan")}, {"a": 2**63}, {"": 1}, {'a"b': 1}, {"a\\b": 1}, {"a": "\x00"},
+        {"a": "x" * 70_000}, {"a": "\ud800"}, {3: 1}, {"a": b"x"}, [],
+    ],
+)  # fmt: skip
+def test_bad_metadata(index: Index, entry: Any) -> None:
+    with pytest.raises(DataError, match=r"^metadata of 'a': [^\n]*$"):
+        index.add(["a"], CODE, [entry])
+    assert index.stats().items == 0
+
+
+def test_metadata_comes_back_as_it_was(index: Index) -> None:
+    entry: Any = {"s": 'it\'s\n"é😀"', "i": -(2**63), "f": 0.1, "b": True, "n": None, "l": ["", "a"], "empty": []}
+    index.add(["a"], CODE, [entry])
+    (item,) = index.get(["a"])
+    assert item is not None and item.metadata == entry and item.code.tolist() == [0] * 8
+    assert index.search(CODE, filter="i < -9223372036854775807 and b = true and l has ''")[0].ids == ["a"]
+
+
+def test_bad_calls(index: Index, tmp_path: Path) -> None:
+    calls: list[Any] = [
+        lambda: index.add(["a"], CODE.astype(np.int64)),
+        lambda: index.add(["a"], np.zeros((1, 4), np.uint8)),
+        lambda: index.add(["a", "b"], CODE),
+        lambda: index.add(["a", "a"], np.zeros((2, 8), np.uint8)),
+        lambda: index.add([3], CODE),  # type: ignore[list-item]
+        lambda: index.search(CODE, k=0),
+        lambda: index.search(CODE, k=10_001),
+        lambda: index.search(CODE, radius=65),
+        lambda: index.search(CODE[0]),
+        lambda: index.search(CODE, filter="nonsense"),
+        lambda: Index.create(tmp_path / "y.kh", 12),
+        lambda: Index.create(tmp_path / "y.kh", 64, form="huge"),
+        lambda: Index.open("http://example.org/x"),
+    ]
+    for call in calls:
+        with pytest.raises(KenthashError, match=r"^[^\n]+$"):
+            call()
+    assert index.stats().items == 0 and not (tmp_path / "y.kh").exists()
+
+
+def test_open_or_create(tmp_path: Path) -> None:
+    Index.open_or_create(tmp_path / "y.kh", 32).close()
+    Index.open_or_create(tmp_path / "y.kh", 32).close()
+    with pytest.raises(UsageError, match="holds codes of 32 bits"):
+        Index.open_or_create(tmp_path / "y.kh", 64)

@@ -1,0 +1,61 @@
+"""What Milvus and PostgreSQL offer beyond the exact search, and what of theirs is not ours."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from brute_force import Reference, agree, clustered, names
+
+from components import need
+from kenthash.errors import KenthashError
+from kenthash.search.index import Index
+
+pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
+
+
+@pytest.mark.parametrize("target", ["postgres"], indirect=True)
+def test_postgres_graph(target: Callable[[str], str]) -> None:
+    """HNSW is approximate, but its iterative scan still gives k results when few items pass the filter."""
+    rng = np.random.default_rng(5)
+    codes, ids, reference = rng.integers(0, 256, (3000, 8), np.uint8), names(rng, 3000), Reference()
+    metadata = [{"n": n % 100} for n in range(3000)]
+    reference.put(ids, codes, metadata)
+    with Index.create(target("graph"), bits=64, hnsw=True) as index:
+        index.add(ids, codes, metadata)
+    with Index.open(target("graph")) as index:
+        queries = codes[:20] ^ np.packbits(rng.random((20, 64)) < 0.1, axis=1)
+        found = index.search(queries, k=10)
+        near = [reference.search(query, 10, None, lambda entry: True) for query in queries]
+        assert sum(hits.distances.tolist() == [d for d, _ in one] for hits, one in zip(found, near, strict=True)) >= 15
+        assert all(hits.ids == sorted(hits.ids, key=lambda i: (hits.distances[hits.ids.index(i)], i)) for hits in found)
+        rare = index.search(queries, k=10, filter="n = 7")
+        assert all(len(hits) == 10 and {e["n"] for e in hits.metadata} == {7} for hits in rare)
+        assert index.stats().details["hnsw"] == 1
+
+
+@pytest.mark.parametrize("target", ["postgres"], indirect=True)
+def test_postgres_of_another(target: Callable[[str], str]) -> None:
+    """A table that is not ours is left alone; a database in which nothing is ours yet is a place to begin."""
+    psycopg = need("psycopg")
+    with psycopg.connect(target("x").partition("&table=")[0], autocommit=True) as connection:
+        connection.execute("create table another (id text)")
+        connection.execute("create database fresh")
+    for make in Index.open, lambda address: Index.create(address, bits=64):
+        with pytest.raises(KenthashError, match="table=another"):
+            make(target("another"))
+    with Index.open_or_create(target("first").replace("/postgres?", "/fresh?"), bits=64) as index:
+        assert index.stats().items == 0
+
+
+@pytest.mark.parametrize("target", ["milvus"], indirect=True)
+def test_milvus_lists(target: Callable[[str], str]) -> None:
+    """BIN_IVF_FLAT compares some lists only; with all of them it is exact again."""
+    rng = np.random.default_rng(6)
+    codes, ids, reference = clustered(rng, 1500, 64), names(rng, 1500), Reference()
+    reference.put(ids, codes, [{}] * 1500)
+    with Index.create(target("lists"), bits=64, lists=8, shards=2) as index:
+        index.add(ids, codes)
+        index.compact()
+        assert index.stats().details["shards"] == 2
+    with Index.open(target("lists"), probes=8) as index:
+        agree(index, reference, codes[:5], k=20)

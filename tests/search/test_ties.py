@@ -1,0 +1,69 @@
+"""Ties are settled exactly whatever a server gives first, and addresses keep their secrets."""
+
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kenthash.errors import UsageError
+from kenthash.search.milvus_rows import plain_key, quoted, restored, safe_key, stored
+from kenthash.search.targets import Target, milvus_target, postgres_target
+from kenthash.search.ties import Near, settle
+
+
+@pytest.mark.parametrize("spite", ["greatest ids", "smallest ids", "any ids"])
+def test_settle_whatever_the_server_gives(spite: str) -> None:
+    """A server that gives the nearest `width`, and of those that tie the ones it likes."""
+    rng = random.Random(spite)
+    for _ in range(300):
+        levels = rng.randint(1, 4)
+        items = [(rng.randrange(levels), f"{number:03d}") for number in rng.sample(range(200), rng.randint(0, 150))]
+        k, spare = rng.randint(1, 12), rng.randint(1, 12)
+        rounds = []
+
+        def ask(below: str, items: Near = items, width: int = k + spare, rounds: list[str] = rounds) -> Near:
+            rounds.append(below)
+            order = sorted(hit[1] for hit in items if hit[1] < below)
+            if spite != "smallest ids":
+                order.reverse() if spite == "greatest ids" else rng.shuffle(order)
+            place = {one: number for number, one in enumerate(order)}
+            below_it = [hit for hit in items if hit[1] < below]
+            return sorted(below_it, key=lambda hit: (hit[0], place[hit[1]]))[:width]
+
+        assert settle(ask("~"), k, k + spare, ask) == sorted(items)[:k]
+        assert len(rounds) <= 2 + len(items) // spare
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_keys_and_strings_are_harmless_in_an_expression(text: str) -> None:
+    assert plain_key(safe_key(text)) == text
+    assert set(safe_key(text)) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+    inner = quoted(text)[1:-1]
+    assert re.fullmatch(r"([A-Za-z0-9/._-]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*", inner)
+    assert inner.encode().decode("unicode_escape") == text
+    entry = {text: None, text + "x": [], text + "y": [text], text + "z": 0}
+    assert restored(stored(entry)) == entry
+
+
+def test_addresses() -> None:
+    milvus = milvus_target("milvus://me:s%40cret@host:1234/pictures?secure=true")
+    assert (milvus.name, milvus.address, milvus.token) == ("pictures", "https://host:1234", "me:s@cret")
+    assert milvus.shown == "milvus://host:1234/pictures"
+    assert milvus_target("milvus://[::1]/p").address == "http://[::1]:19530"
+    postgres = postgres_target("postgresql://me:secret@host/db?host=%2Frun%2Fpg&table=pics&sslmode=require")
+    assert postgres.name == "pics" and "secret" not in postgres.shown
+    assert postgres.address == "postgresql://me:secret@host/db?host=%2Frun%2Fpg&sslmode=require"
+    assert postgres_target("postgres://host/db").name == "kenthash"
+    for refused in "milvus://host", "milvus://host:x/n", "milvus:///n", "milvus://u:secret@h/a-b", "milvus://h/n?x=1":
+        _refuses(milvus_target, refused)
+    for refused in "postgresql://h/d?table=a%22;drop", "postgresql://u:secret@h/d?table=" + "x" * 64:
+        _refuses(postgres_target, refused)
+
+
+def _refuses(read: Callable[[str], Target], address: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(address)
+    assert "\n" not in str(refused.value) and "secret" not in str(refused.value)
