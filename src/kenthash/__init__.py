@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kenthash.model import Hasher
+    from kenthash.search import Index
 
-__all__ = ["Hasher", "__version__"]
+__all__ = ["Hasher", "Index", "__version__"]
 __version__ = version("kenthash")
 
 
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from kenthash.model import Hasher
 
         return Hasher
+    if name == "Index":
+        from kenthash.search import Index
+
+        return Index
     raise AttributeError(f"module 'kenthash' has no attribute {name!r}")
