@@ -1,7 +1,8 @@
 """`kenthash demo`: the main job on the embedded default, end to end, in one folder.
 
 Scenes are made, encoded with the light encoder, and two methods learn 64-bit codes of them: KDPH, and the same with
-point proxies. What is finished is kept, so that a second run only reports.
+point proxies. Then the codes go into a local index, which answers five queries. What is finished is kept, so that a
+second run only reports.
 """
 
 import shutil
@@ -9,17 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from kenthash.data.contact_sheet import contact_sheet
+from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.scenes import make_scenes
 from kenthash.encoders import load_encoder
+from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.files import read_json
+from kenthash.model import Hasher
 from kenthash.runs.evaluate import evaluate_run
 from kenthash.runs.train import train_run
+from kenthash.search import Index
+from kenthash.search.models import claim
 from kenthash.training.recipe import find_recipe, make_recipe, read_recipe
 
 BITS = 64
 SHOWN = 12  # pictures on the contact sheet
+QUERIES = [
+    "two dogs in the park",
+    "boats on the water",
+    "knives and forks on a table",
+    "a computer and a cup at work",
+    "an elephant in the zoo",
+]
 CONTESTANTS = {"kdph": "Kent proxies", "point": "point proxies"}
 
 
@@ -38,12 +51,18 @@ def run_demo(out: Path, items: int, say: Any) -> None:
     rows = {name: _trained(out / "runs" / name, pack, name) for name in CONTESTANTS}
     say("")
     say(_table(rows))
-    figure = out / "runs" / "kdph" / "figures" / "precision_recall.png"
-    say(f"\nfigure: {figure}")
+    run = out / "runs" / "kdph"
+    say(f"figure: {run / 'figures' / 'precision_recall.png'}\n")
+
+    index = out / "scenes.kh"
+    say(f"4. put the codes into an index, {index}, and ask it")
+    _index(index, run, pack, dataset)
+    answers = _ask(index, run, out / "answers.png")
+    say("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
+    say(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
     say(
-        '\nWhat next: your own pictures (README, "Your own pictures"), every figure of a run with\n'
-        f"`kenthash evaluate {out / 'runs' / 'kdph'}`, or all methods side by side with\n"
-        f"`kenthash compare --data {pack} --out {out / 'compare'}`."
+        f'What next: `kenthash search "a cat on a sofa" --index {index}`; your own pictures (README, "Your own\n'
+        f'pictures"); or all methods side by side, `kenthash compare --data {pack} --out {out / "compare"}`.'
     )
 
 
@@ -67,6 +86,41 @@ def _trained(run: Path, pack: Path, name: str) -> dict[str, Any]:
         evaluate_run(run)
     metrics: dict[str, Any] = read_json(run / "metrics.json")
     return metrics
+
+
+def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
+    """Codes of the pack's vectors: the pictures need not be encoded again."""
+    with Index.open_or_create(target, BITS) as index:
+        claim(index, run)
+        if index.stats().items:
+            return
+        features = FeaturePack.open(pack)
+        places = {name: number for number, name in enumerate(dataset.ids)}
+        rows = [places[name] for name in features.dataset.ids]  # less what could not be read
+        assert dataset.pictures is not None and dataset.texts is not None
+        metadata: list[dict[str, Any]] = [
+            {
+                "path": str(dataset.pictures[row].resolve()),
+                "text": dataset.texts[row][0],
+                "labels": [dataset.classes[c] for c in dataset.labels[row].nonzero()[0]],
+            }
+            for row in rows
+        ]
+        index.add(features.dataset.ids, Hasher.load(run).encode_image_features(features.image), metadata)
+
+
+def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:
+    """Answer the queries, draw their nearest pictures; returns the caption of each query's nearest."""
+    with Index.open(target) as index:
+        found = index.search(Hasher.load(run).encode_texts(QUERIES), k=4)
+    pictures = [Path(str(entry["path"])) for hits in found for entry in hits.metadata]
+    captions = [
+        f"{query if rank == 0 else ''}\n{distance} of {BITS} bits differ"
+        for query, hits in zip(QUERIES, found, strict=True)
+        for rank, distance in enumerate(hits.distances)
+    ]
+    contact_sheet(pictures, captions, sheet, title="Found by words")
+    return {query: str(hits.metadata[0]["text"]) for query, hits in zip(QUERIES, found, strict=True)}
 
 
 def _table(rows: dict[str, dict[str, Any]]) -> str:
