@@ -31,7 +31,7 @@ SINGLE, BATCH = 100, 1000  # queries, one by one and at once
 Run = Callable[[Codes], NDArray[Any]]  # queries to distances [Q, K]
 
 
-def bench_search(sizes: list[int], kinds: list[str], rounds: int = 3, batch_rounds: int = 1) -> list[dict[str, Any]]:
+def bench_search(sizes: list[int], kinds: list[str], rounds: int = 3, batch_rounds: int = 2) -> list[dict[str, Any]]:
     """One record for each size and kind of codes: {contestant: {single_ms, batch_ms, bytes, ratios ...}}."""
     return [_contest(items, kind, rounds, batch_rounds) for items in sizes for kind in kinds]
 

@@ -18,6 +18,7 @@ from kenthash.search.store import Mark, Store
 
 ALL = np.empty(0, np.uint64)  # a bitmap that allows every slot
 SPLIT = 1 << 21  # words of codes from which one query is worth several threads
+PATIENCE, RETRY = 8, 16  # after so many searches in a row that hashing gave up, it tries one in so many
 FREE = 0.02  # of a scan's cost, that hashing may spend before it has to be promising
 
 
@@ -38,6 +39,7 @@ class Snapshot:
     fresh: Fresh
     mark: Mark
     costs: list[planner.Costs] = field(default_factory=list)  # measured when first needed; shared with later snapshots
+    failures: list[int] = field(default_factory=lambda: [0])  # of hashing, in a row; only ever a guess about speed
 
     @property
     def items(self) -> int:
@@ -95,8 +97,12 @@ class Snapshot:
 
     def _hash(self, tables: mih.Tables, query: Words, allowed: Words, budget: int, heap: Keys) -> bool:
         """Whether hashing found the k best. If not, the heap is as before, but for a nearer bound on their distance."""
+        self.failures[0] += 1
+        if self.failures[0] > PATIENCE and self.failures[0] % RETRY:
+            return False
         none = heap[0]
         if tables.search(query, self.base.codes, allowed, int(FREE * budget), budget, heap) >= 0:
+            self.failures[0] = 0
             return True
         heap[:] = min(none, ((heap[0] >> np.uint64(32)) + np.uint64(1)) << np.uint64(32))
         return False
@@ -120,7 +126,7 @@ class Snapshot:
         gone, present = np.concatenate((self.gone, removed[removed <= self.base.mark.row])), self.present
         if len(gone) > len(self.gone):
             present = _slots_of(self.base.rows, _bitmap(gone, self.base.mark.row + 1), False)
-        return Snapshot(self.base, gone, present, fresh, mark, self.costs)
+        return Snapshot(self.base, gone, present, fresh, mark, self.costs, self.failures)
 
 
 def of_file(base: CodeFile) -> Snapshot:
