@@ -112,11 +112,12 @@ def test_heic() -> None:
     assert seen.convert("L").getpixel((40, 20)) < 40 and seen.convert("L").getpixel((120, 60)) > 215
 
 
-def test_shorter_side_speeds_up_without_going_below_twice_the_side() -> None:
+def test_shorter_side_decodes_at_a_fraction_that_is_not_below_it() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (600, 900, 3), dtype=np.uint8)
     data = encoded(Image.fromarray(noise), "JPEG")
-    assert open_picture(data, shorter_side=100).size == (450, 300)
-    assert open_picture(data, shorter_side=300).size == (900, 600)
+    assert open_picture(data, shorter_side=100).size == (225, 150)
+    assert open_picture(data, shorter_side=300).size == (450, 300)
+    assert open_picture(data, shorter_side=301).size == (900, 600)
     assert open_picture(data).size == (900, 600)
 
 
