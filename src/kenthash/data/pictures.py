@@ -38,8 +38,8 @@ class BadPicture(DataError):
 def open_picture(source: Path | bytes, shorter_side: int | None = None) -> Image.Image:
     """Decode the first frame of a picture to upright RGB, transparent parts on white.
 
-    `shorter_side` lets a JPEG be decoded at a half, a quarter or an eighth of its size as long as its shorter side stays
-    at least that: each pixel is then the mean of a block, and decoding takes a fraction of the time.
+    `shorter_side` lets a JPEG be decoded at a half, a quarter or an eighth of its size as long as its shorter side
+    stays at least that: each pixel is then the mean of a block, and decoding takes a fraction of the time.
     """
     name = source if isinstance(source, Path) else "picture"
     try:

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -74,8 +73,3 @@ def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def copy_of(modules: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in modules.state_dict().items()}
-
-
-def device_of(name: str | None) -> torch.device:
-    """The device asked for, or the GPU where there is one."""
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
