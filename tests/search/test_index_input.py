@@ -65,6 +65,9 @@ def test_bad_calls(index: Index, tmp_path: Path) -> None:
         lambda: index.search(CODE, radius=65),
         lambda: index.search(CODE[0]),
         lambda: index.search(CODE, filter="nonsense"),
+        lambda: index.search(CODE, filter="place = '\ud800'"),
+        lambda: index.get(["half\udfff"]),
+        lambda: index.remove(["zero\0"]),
         lambda: Index.create(tmp_path / "y.kh", 12),
         lambda: Index.create(tmp_path / "y.kh", 64, form="huge"),
         lambda: Index.open("http://example.org/x"),
@@ -80,3 +83,9 @@ def test_open_or_create(tmp_path: Path) -> None:
     Index.open_or_create(tmp_path / "y.kh", 32).close()
     with pytest.raises(UsageError, match="holds codes of 32 bits"):
         Index.open_or_create(tmp_path / "y.kh", 64)
+
+
+def test_no_message_holds_a_password() -> None:
+    with pytest.raises(UsageError, match=r"^http://example\.org/x: an index is") as caught:
+        Index.open("http://me:secret@example.org/x")
+    assert "secret" not in str(caught.value)

@@ -95,7 +95,13 @@ def kind(value: object) -> str:
 
 
 def matches(term: Filter, metadata: Mapping[str, object]) -> bool:
-    """Whether the filter is true of an item: the meaning that every engine's translation must keep."""
+    """Whether the filter is true of an item: the meaning that every engine's translation must keep.
+
+    Example:
+
+        >>> [matches(parse(text), {"place": "bar"}) for text in ("year = 2020", "year != 2020", "not year = 2020")]
+        [False, False, True]
+    """
     match term:
         case Compare(key, op, value):
             held = metadata.get(key)
@@ -121,13 +127,25 @@ TOKEN = re.compile(
     |(?P<sign><=|>=|!=|<>|=|<|>|\(|\)|,)|(?P<word>[^\W\d]\w*))""",
     re.VERBOSE,
 )
+UNENCODABLE = re.compile("[\\x00\\ud800-\\udfff]")  # what neither JSON nor a database can hold
 WORDS = frozenset({"and", "or", "not", "in", "is", "null", "has", "true", "false"})
 
 
 def parse(text: str) -> Filter:
-    """Parse a filter; an error is one line with the position (from 1) at which it went wrong."""
+    """Parse a filter; an error is one line with the position (from 1) at which it went wrong.
+
+    Example:
+
+        >>> parse("labels has 'dog' and year >= 2020")
+        And(terms=(Has(key='labels', value='dog'), Compare(key='year', op='>=', value=2020)))
+        >>> parse("year >= ")
+        Traceback (most recent call last):
+        kenthash.errors.UsageError: ...
+    """
     if len(text) > MAX_LENGTH:
         raise UsageError(f"filter of {len(text):,} characters: at most {MAX_LENGTH:,} are taken")
+    if half := UNENCODABLE.search(text):
+        raise UsageError(f"filter: at {half.start() + 1} a zero byte or half a character, which no text can hold")
     parser = _Parser(_tokens(text))
     term = parser.either(0)
     parser.expect("'and', 'or' or the end", "end")

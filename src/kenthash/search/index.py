@@ -22,18 +22,34 @@ import numpy as np
 from kenthash.codes import Codes, check_bits
 from kenthash.errors import DataError, UsageError
 from kenthash.search.engine import Engine, Hits, Item, Metadata, NoSuchIndex, Stats
-from kenthash.search.filters import Filter, parse
+from kenthash.search.filters import UNENCODABLE, Filter, parse
+from kenthash.search.targets import shown
 
 MAX_ID = 1024  # characters
 MAX_KEY = 128  # characters of a metadata key
 MAX_METADATA = 1 << 16  # bytes of an item's metadata as JSON
 MAX_K = 10_000
 CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")  # with line ends and halves of characters
-UNENCODABLE = re.compile("[\\x00\\ud800-\\udfff]")  # in text: what JSON or a database cannot hold
 FORBIDDEN = re.compile(CONTROL.pattern + r'|["\\]')  # in a key
 
 
 class Index:
+    """Items by id, each with a code and metadata, on the engine that the target names.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> codes = np.uint8([[0b1111], [0b0111], [0b0000]])
+        >>> with TemporaryDirectory() as folder, Index.create(f"{folder}/pictures.kh", bits=8) as index:
+        ...     index.add(["a.jpg", "b.jpg", "c.jpg"], codes, [{"year": 2019}, {"year": 2021}, {"year": 2022}])
+        ...     (hits,) = index.search(codes[:1], k=2)
+        ...     (late,) = index.search(codes[:1], k=2, filter="year > 2020")
+        >>> hits.ids, hits.distances.tolist()
+        (['a.jpg', 'b.jpg'], [0, 1])
+        >>> late.ids, late.metadata
+        (['b.jpg', 'c.jpg'], [{'year': 2021}, {'year': 2022}])
+    """
+
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
@@ -56,7 +72,7 @@ class Index:
         if index.bits != bits:
             held = index.bits
             index.close()
-            raise UsageError(f"{target}: holds codes of {held} bits, not {bits}")
+            raise UsageError(f"{shown(str(target))}: holds codes of {held} bits, not {bits}")
         return index
 
     @property
@@ -153,6 +169,8 @@ def _strings(ids: Sequence[str]) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise UsageError(f"id {name!r}: ids are strings")
+        if UNENCODABLE.search(name):
+            raise DataError(f"id {name[:60]!r}: holds half a character or a zero byte, which no id can")
     return names
 
 
@@ -205,7 +223,7 @@ def _engine(target: str, action: str, *arguments: Any, **options: Any) -> Engine
 
         engine = PostgresEngine
     elif scheme:
-        raise UsageError(f"{target}: an index is a file, milvus://host:port/name or postgresql://...")
+        raise UsageError(f"{shown(target)}: an index is a file, milvus://host:port/name or postgresql://...")
     else:
         from kenthash.search.local import LocalEngine
 

@@ -17,7 +17,7 @@ Words = NDArray[np.uint64]
 Keys = NDArray[np.uint64]
 
 BLOCK = 2048  # items of one word: 16 KiB
-RUN = 128  # items asked for their least distance at once
+RUN = 256  # items asked for their least distance at once
 SLOT = np.uint64(0xFFFFFFFF)
 
 

@@ -17,6 +17,12 @@ class Target:
     token: str = ""  # Milvus: user:password
 
 
+def shown(target: str) -> str:
+    """Any address without its user and password, as messages may print it."""
+    scheme, separator, rest = target.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else target
+
+
 def milvus_target(target: str) -> Target:
     try:
         parts = urlsplit(target)
