@@ -21,7 +21,13 @@ def check_bits(bits: int) -> int:
 
 
 def pack(outputs: ArrayLike) -> Codes:
-    """Sign real outputs [N, K] and pack them to codes [N, K/8]. NaN has no sign and is refused."""
+    """Sign real outputs [N, K] and pack them to codes [N, K/8]. NaN has no sign and is refused.
+
+    Example:
+
+        >>> pack([[0.9, -0.2, 0.0, 0.1, -1.0, -1.0, -1.0, 0.5]])  # bits 0, 2, 3 and 7: 1 + 4 + 8 + 128
+        array([[141]], dtype=uint8)
+    """
     h = np.asarray(outputs)
     if h.ndim != 2:
         raise UsageError(f"outputs must have two dimensions [items, bits], not shape {h.shape}")
@@ -35,13 +41,25 @@ def pack(outputs: ArrayLike) -> Codes:
 
 
 def unpack(codes: Codes) -> NDArray[np.int8]:
-    """Codes [N, K/8] to signs [N, K] in {-1, +1}."""
+    """Codes [N, K/8] to signs [N, K] in {-1, +1}.
+
+    Example:
+
+        >>> unpack(np.array([[141]], np.uint8))
+        array([[ 1, -1,  1,  1, -1, -1, -1,  1]], dtype=int8)
+    """
     bits = np.unpackbits(codes, axis=1, bitorder="little").astype(np.int8)
     return 2 * bits - 1
 
 
 def hamming(a: Codes, b: Codes) -> NDArray[np.int64]:
-    """Hamming distances [len(a), len(b)]. The plain form, for small sets; `search` and `evaluation` have kernels."""
+    """Hamming distances [len(a), len(b)]. The plain form, for small sets; `search` and `evaluation` have kernels.
+
+    Example:
+
+        >>> hamming(np.array([[0b1101]], np.uint8), np.array([[0b1101], [0b0100], [0b0010]], np.uint8))
+        array([[0, 2, 4]])
+    """
     if a.shape[1:] != b.shape[1:]:
         raise UsageError(f"codes of {8 * a.shape[-1]} and {8 * b.shape[-1]} bits have no distance")
     return np.asarray(np.bitwise_count(a[:, None, :] ^ b[None, :, :]).sum(axis=2, dtype=np.int64))

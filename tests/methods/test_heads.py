@@ -8,7 +8,7 @@ from kenthash.errors import UsageError
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HEADS, HeadConfig, HouseholderHead, SoftmaxPairHead, householder, make_head
 
-WIDTHS = {"softmax_pair": 32, "tanh_mlp": 32}
+WIDTHS = {"mlp": 32, "softmax_pair": 32, "tanh_mlp": 32}
 
 
 def config(kind: str) -> HeadConfig:

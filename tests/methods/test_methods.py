@@ -41,7 +41,7 @@ def mixed(seed: int = 0) -> Tensor:
 def test_says_what_it_is(key: str) -> None:
     method = METHODS[key]
     assert method.key == key
-    assert method.fidelity in ("paper", "code", "reconstruction")
+    assert method.fidelity in ("own", "paper", "code", "reconstruction")
     assert method.title
     assert any(str(year) in method.citation for year in range(2017, 2027)), "a citation has its year"
     assert make_recipe({"method": key}).method == key  # its recipe fits the loop's

@@ -37,7 +37,7 @@ def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path):
         ({"optimizer": {"rate": 1}}, "optimizer.rate: no such setting"),
         ({"optimizer": 3}, "optimizer: a section with"),
         ({"protocol": "best"}, "protocol: 'best' is not one of honest, paper"),
-        ({"settings": {"margn": 1}}, "settings.margn: kdph has no such setting"),
+        ({"settings": {"margn": 1}}, "settings.margn: kaph has no such setting"),
         ({"settings": {"proxy": "ball"}}, "settings.proxy: 'ball' is not one of kent, vmf, point"),
         ({"head": {"dropout": 1.5}}, "dropout in"),
     ],
@@ -62,9 +62,27 @@ def test_files_that_are_no_recipes(tmp_path):
         find_recipe("unheard-of")
 
 
-def test_every_shipped_recipe_is_complete():
+ABLATION = {
+    "kdph-point": ("proxy", "point"),
+    "kdph-vmf": ("proxy", "vmf"),
+    "kdph-no-irrelevance": ("epsilon", 0.0),
+    "kdph-no-alignment": ("zeta", 0.0),
+    "kdph-no-uniform": ("eta", 0.0),
+}
+
+
+@pytest.mark.parametrize("name", ABLATION)
+def test_a_recipe_of_the_ablation_changes_one_setting_and_nothing_else(name):
+    setting, value = ABLATION[name]
+    expected = make_recipe({"method": "kdph", "settings": {setting: value}})
+    assert make_recipe(read_recipe(find_recipe(name))) == expected != make_recipe({"method": "kdph"})
+
+
+def test_every_recipe_of_a_data_set_is_complete():
     for path in find_recipe("kdph").parent.glob("*.yaml"):
         written = read_recipe(path)
+        if path.stem in ABLATION:
+            continue
         resolved = asdict(make_recipe(written))
         resolved.pop("data")
         assert written.keys() == resolved.keys(), path.name

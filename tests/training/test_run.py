@@ -29,7 +29,7 @@ def pack(tmp_path_factory):
 
 def command(pack, out, *more):
     options = ["--data", str(pack), "--out", str(out), "--bits", "16", "--set", f"epochs={EPOCHS}", "--set", "batch=40"]
-    options += ["--set", "optimizer.lr=0.02"]
+    options += ["--method", "kdph", "--set", "optimizer.lr=0.02"]
     return [sys.executable, "-m", "kenthash", "train", *options, *more]
 
 
@@ -98,7 +98,7 @@ def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole):
 
 
 def test_folders_are_not_mixed_up(pack, whole, tmp_path):
-    recipe = make_recipe({"data": str(pack), "bits": 16, "epochs": 1})
+    recipe = make_recipe({"data": str(pack), "method": "kdph", "bits": 16, "epochs": 1})
     with pytest.raises(UsageError, match="holds a run already"):
         train_run(recipe, whole[0])
     with pytest.raises(UsageError, match="differs in epochs"):
@@ -109,7 +109,9 @@ def test_folders_are_not_mixed_up(pack, whole, tmp_path):
 
 
 def test_divergence_names_the_term(pack, tmp_path):
-    recipe = make_recipe({"data": str(pack), "bits": 16, "settings": {"epsilon": 1e30, "irrelevance": "paper"}})
+    recipe = make_recipe(
+        {"data": str(pack), "method": "kdph", "bits": 16, "settings": {"epsilon": 1e30, "irrelevance": "paper"}}
+    )
     with pytest.raises(KenthashError, match="the term 'irrelevance' is"):
         train_run(recipe, tmp_path / "run")
 

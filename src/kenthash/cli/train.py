@@ -17,7 +17,7 @@ class TieRule(StrEnum):
 def train(
     data: Path | None = typer.Option(None, help="A feature pack, or a folder that a reader knows."),
     out: Path = typer.Option(..., help="The run folder to write."),
-    method: str | None = typer.Option(None, help="The method to train. [default: the recipe's, else kdph]"),
+    method: str | None = typer.Option(None, help="The method to train. [default: the recipe's, else kaph]"),
     bits: int | None = typer.Option(None, help="Code length, a multiple of 8. [default: the recipe's, else 64]"),
     seed: int | None = typer.Option(None, help="Of the split and of all randomness. [default: the recipe's, else 0]"),
     recipe: str | None = typer.Option(None, help="A YAML file, or the name of a recipe that comes with kenthash."),

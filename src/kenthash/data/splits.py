@@ -110,7 +110,14 @@ def make_split(
     train: int | None = None,
     validation: int | None = None,
 ) -> Split:
-    """Split `items` rows. Sizes left None follow `default_sizes`; validation is a tenth of train."""
+    """Split `items` rows. Sizes left None follow `default_sizes`; validation is a tenth of train.
+
+    Example:
+
+        >>> split = make_split(1000, seed=0)
+        >>> len(split.query), len(split.train), len(split.validation), len(split.database)
+        (100, 450, 50, 900)
+    """
     if protocol not in PROTOCOLS:
         raise UsageError(f"protocol {protocol!r}: choose one of {', '.join(PROTOCOLS)}")
     if seed < 0:

@@ -32,7 +32,15 @@ def map_of(
     exclude_self: bool = False,
     device: str = "cpu",
 ) -> float:
-    """mAP@k (None: @ALL) over the queries that have a relevant item."""
+    """mAP@k (None: @ALL) over the queries that have a relevant item.
+
+    Two items at distance 0, of which one is relevant, and a relevant one at distance 8:
+
+        >>> query, database = np.uint8([[255]]), np.uint8([[255], [255], [0]])
+        >>> asked, held = np.array([[1, 0]]), np.array([[1, 0], [0, 1], [1, 0]])
+        >>> [round(map_of(query, database, asked, held, ties), 4) for ties in ("optimistic", "expected", "pessimistic")]
+        [0.8333, 0.7083, 0.5833]
+    """
     return _mean(
         per_query_ap(query_codes, database_codes, query_labels, database_labels, ties, k, exclude_self, device)
     )
@@ -48,7 +56,14 @@ def per_query_ap(
     exclude_self: bool = False,
     device: str = "cpu",
 ) -> Scores:
-    """AP@k of each query, NaN for one without a relevant item."""
+    """AP@k of each query, NaN for one without a relevant item.
+
+    Example:
+
+        >>> queries, database = np.uint8([[255], [0]]), np.uint8([[255], [1]])
+        >>> per_query_ap(queries, database, np.array([[1, 0], [0, 0]]), np.array([[0, 1], [1, 0]]))
+        array([0.5, nan])
+    """
     check_ties(ties)
     check_cutoffs([] if k is None else [k])
     task = Retrieval(query_codes, database_codes, query_labels, database_labels, exclude_self)
@@ -72,6 +87,15 @@ def evaluate_codes(
 
     `ks` are the cut-offs of mAP, precision, recall and NDCG; a cut-off past the end of the database meets only
     misses there. `seed` draws the bootstrap.
+
+    Example:
+
+        >>> rng = np.random.default_rng(0)
+        >>> codes, labels = rng.integers(0, 256, (50, 2), np.uint8), rng.integers(0, 2, (50, 4))
+        >>> labels[:, 0] = 1
+        >>> result = evaluate_codes(codes[:5], codes, labels[:5], labels, ks=[10])
+        >>> round(result.map, 6), result.precision_at, result.queries, result.bits
+        (1.0, {10: 1.0}, 5, 16)
     """
     check_ties(ties)
     check_cutoffs(ks)

@@ -27,7 +27,14 @@ def real_valued_map(
     exclude_self: bool = False,
     device: str = "cpu",
 ) -> float:
-    """mAP@k (None: @ALL; divided as in `ranking`) of float vectors [N, D] ranked by cosine."""
+    """mAP@k (None: @ALL; divided as in `ranking`) of float vectors [N, D] ranked by cosine.
+
+    Example:
+
+        >>> query, database = np.array([[1.0, 0.0]]), np.array([[1.0, 0.1], [0.0, 1.0], [1.0, 1.0]])
+        >>> real_valued_map(query, database, np.array([[1, 0]]), np.array([[0, 1], [1, 0], [1, 0]]))  # ranks 2 and 3
+        0.5833333333333333
+    """
     queries = _unit("query", query_outputs)
     database = _unit("database", database_outputs)
     if queries.shape[1] != database.shape[1]:

@@ -13,6 +13,11 @@ def info_nce(x: Tensor, t: Tensor, temperature: Tensor | float) -> Tensor:
         L(x→t) = −1/B Σ_k log [ exp(cos(x_k, t_k)/τ) / Σ_j exp(cos(x_k, t_j)/τ) ]
 
     `x` and `t` [B, K] of any length, row k of one belonging to row k of the other.
+
+    Example:
+
+        >>> info_nce(torch.eye(4), torch.ones(4, 4), 0.07).div(2).exp().round(decimals=3)  # one in four, both ways
+        tensor(4.)
     """
     x, t = normalize(torch.cat([x, t]), dim=-1).chunk(2)
     logits = x @ (t / temperature).mT

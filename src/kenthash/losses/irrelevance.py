@@ -17,6 +17,12 @@ def irrelevance(
     `x` and `t` [B, K] are the two modalities' outputs of any length, `labels` multi-hot [B, C]. With
     `multi_label_only` both samples of a pair must have two labels or more, as in DSPH. A batch without such a pair
     gives 0.
+
+    Example:
+
+        >>> same, labels = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.eye(2)
+        >>> irrelevance(same, same, labels)  # cosine 1 in each of (x, x), (t, t) and (x, t)
+        tensor(3.)
     """
     labels = labels.to(x.dtype)
     apart = (labels @ labels.mT) == 0

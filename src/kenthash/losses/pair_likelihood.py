@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import softplus
 
 BLOCK = 1024  # rows of the memory worked on together
 
@@ -31,11 +30,14 @@ class _PairLikelihood(torch.autograd.Function):
         total, slope = outputs.new_zeros(()), torch.zeros_like(outputs)
         for start in range(0, len(memory), BLOCK):
             rows = memory[start : start + BLOCK]
-            # u = (1 − 2S) θ, so that softplus(u) is the negative log-likelihood of either kind of pair.
-            turned = torch.where(similar[start : start + BLOCK], -0.5, 0.5).to(outputs)
+            # u = (1 − 2S) θ, so that log(1 + eᵘ) is the negative log-likelihood of either kind of pair.
+            turned = similar[start : start + BLOCK].to(outputs.dtype).neg_().add_(0.5)
             u = (rows @ outputs.T).mul_(turned)
-            losses = softplus(u)
-            slopes = u.sigmoid_().mul_(turned)
+            # log(1 + eᵘ) = max(u, 0) + log(1 + e^−|u|), and its slope is ½ ± (1/(1 + e^−|u|) − ½) with the sign of u:
+            # one exponential for both takes half the time of softplus and sigmoid.
+            grown = u.abs().neg_().exp_().add_(1)
+            losses = grown.log().add_(u.clamp(min=0))
+            slopes = grown.reciprocal_().sub_(0.5).copysign_(u).add_(0.5).mul_(turned)
             if squared:
                 slopes.mul_(losses).mul_(2)
                 losses.square_()

@@ -24,6 +24,12 @@ def proxy_triplet(scores: Tensor, labels: Tensor, margin: float) -> Tensor:
     `scores` [B, C], `labels` multi-hot [B, C]. A sample without a positive or without a negative has no pair: it adds
     nothing and is not counted in the mean; a batch of such samples gives 0. Exact in value and gradient; at the kink
     itself the gradient is that of the inactive side.
+
+    Example:
+
+        >>> scores, labels = torch.tensor([[2.0, 1.0, 1.9]]), torch.tensor([[1.0, 0.0, 0.0]])
+        >>> proxy_triplet(scores, labels, margin=0.3)  # (0 + 0.2) / 2
+        tensor(0.1000)
     """
     of = compiled_gradient if scores.device.type == "cpu" else sorted_gradient
     gradient, active = of(scores.detach(), labels, margin)

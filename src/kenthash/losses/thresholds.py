@@ -16,6 +16,13 @@ def code_threshold(bits: int, classes: int) -> float:
     """t = 1 − 2d/K: the cosine of two codes at the distance d that C codewords of K bits can all keep (DSPH).
 
     d is the largest minimum distance of a binary linear code of length K and dimension ⌈log₂ C⌉.
+
+    Example:
+
+        >>> code_threshold(64, 80), code_threshold(16, 24)
+        (0.0, 0.0)
+        >>> code_threshold(16, 80)  # 80 codewords of 16 bits cannot all be 8 bits apart
+        0.25
     """
     if bits < 1 or classes < 1:
         raise UsageError(f"{bits} bits and {classes} classes: both must be 1 or more")

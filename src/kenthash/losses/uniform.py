@@ -18,6 +18,12 @@ def uniform(h: Tensor, targets: Tensor) -> Tensor:
     """The constraint for outputs `h` and `targets` of fair ±1 bits, drawn by the caller for both modalities alike.
 
     Exact up to a batch of 1,024, by Sinkhorn's iterations above.
+
+    Example:
+
+        >>> outputs = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+        >>> uniform(outputs, outputs.flip(0))  # each is carried to its own code, which lies in the other row
+        tensor(-2.)
     """
     costs = -(h.detach() @ targets.mT)
     if not costs.isfinite().all():

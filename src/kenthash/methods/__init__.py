@@ -9,6 +9,7 @@ from kenthash.methods.dnch import Dnch
 from kenthash.methods.dnph import Dnph
 from kenthash.methods.dnph_tmm import DnphTmm
 from kenthash.methods.dsph import Dsph
+from kenthash.methods.kaph import Kaph
 from kenthash.methods.kdph import Kdph
 from kenthash.methods.mian import Mian
 from kenthash.methods.mith import Mith
@@ -18,6 +19,7 @@ from kenthash.methods.rdph import Rdph
 METHODS: dict[str, type[Method]] = {
     method.key: method
     for method in (
+        Kaph,
         Kdph,
         Dcph,
         Dchmt,

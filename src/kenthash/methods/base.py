@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from kenthash.errors import UsageError
 from kenthash.hints import describe, fits
+from kenthash.proxies import ClassProxies
 
-Fidelity = Literal["paper", "code", "reconstruction"]
+Fidelity = Literal["own", "paper", "code", "reconstruction"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Method(nn.Module):
     key: ClassVar[str]  # its name on the command line
     title: ClassVar[str]  # its name in tables
     citation: ClassVar[str]
-    fidelity: ClassVar[Fidelity]  # after the paper, after public code, or rebuilt from less
+    fidelity: ClassVar[Fidelity]  # this project's, after the paper, after public code, or rebuilt from less
     settings_class: ClassVar[type[Any]]  # a frozen dataclass with the method's own values, all with defaults
     recipe: ClassVar[dict[str, Any]] = {}  # what it changes in the default recipe: its own optimiser, epochs ...
 
@@ -64,6 +65,10 @@ class Method(nn.Module):
     def measures(self) -> dict[str, Tensor]:
         """Vectors worth watching during training, logged as histograms: κ, β, a temperature."""
         return {}
+
+    def class_proxies(self) -> ClassProxies | None:
+        """What stands for the classes, in methods that keep it as `self.proxies`; None in others."""
+        return getattr(self, "proxies", None)
 
 
 def settings_of(method: type[Method], values: dict[str, Any]) -> Any:

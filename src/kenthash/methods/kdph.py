@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from kenthash.errors import UsageError
 from kenthash.losses.infonce import Temperature, info_nce
 from kenthash.losses.irrelevance import irrelevance
 from kenthash.losses.proxy_triplet import proxy_triplet
 from kenthash.losses.thresholds import code_threshold
 from kenthash.losses.uniform import uniform
 from kenthash.methods.base import Batch, Method, Shapes
-from kenthash.proxies import KentProxies, PointProxies, VmfProxies
+from kenthash.proxies.kinds import Frame, Kind, make_proxies, measures_of
 
 
 @dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Settings:
     eta: float = 0.1  # weight of the uniform constraint, paper
     margin: float = 0.3  # m of the triplet term; the paper does not give it, this is the value of public code
     axes: int | None = None  # N_axes; None is the paper's K/8
-    proxy: Literal["kent", "vmf", "point"] = "kent"
-    frame: Literal["thin", "full"] = "thin"  # the same frames from fewer parameters, or the paper's K×K matrix
+    proxy: Kind = "kent"
+    frame: Frame = "thin"  # the same frames from fewer parameters, or the paper's K×K matrix
     irrelevance: Literal["threshold", "paper"] = "threshold"  # DSPH's form, or the plain mean that the paper prints
     temperature: float = 0.07  # τ at the start; it is learned
 
@@ -48,16 +47,7 @@ class Kdph(Method):
 
     def __init__(self, shapes: Shapes, settings: Settings) -> None:
         super().__init__(shapes, settings)
-        axes = shapes.bits // 8 if settings.axes is None else settings.axes
-        if not 1 <= axes < shapes.bits:
-            raise UsageError(f"settings.axes: {axes} axes do not fit {shapes.bits} bits: 1 to {shapes.bits - 1} do")
-        self.proxies: KentProxies | VmfProxies | PointProxies
-        if settings.proxy == "kent":
-            self.proxies = KentProxies(shapes.classes, shapes.bits, axes, frame=settings.frame)
-        elif settings.proxy == "vmf":
-            self.proxies = VmfProxies(shapes.classes, shapes.bits)
-        else:
-            self.proxies = PointProxies(shapes.classes, shapes.bits)
+        self.proxies = make_proxies(settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame)
         self.temperature = Temperature(settings.temperature)
         self.threshold = code_threshold(shapes.bits, shapes.classes) if settings.irrelevance == "threshold" else None
 
@@ -84,9 +74,4 @@ class Kdph(Method):
         return {"proxy": 1.0, "irrelevance": s.epsilon, "alignment": s.zeta, "uniform": s.eta}
 
     def measures(self) -> dict[str, Tensor]:
-        measures = {"temperature": self.temperature().detach()}
-        if not isinstance(self.proxies, PointProxies):
-            measures["kappa"] = self.proxies.concentration().detach()
-        if isinstance(self.proxies, KentProxies):
-            measures["beta"] = self.proxies.shape().detach()
-        return measures
+        return {"temperature": self.temperature().detach(), **measures_of(self.proxies)}

@@ -46,6 +46,16 @@ class HasherConfig:
 
 
 class Hasher:
+    """Two heads, and the encoder before them. `load` brings one back that `kenthash train` has made.
+
+    One of its own making, untrained, for vectors of 5 and 3 dimensions:
+
+        >>> head = HeadConfig()
+        >>> hasher = Hasher(HasherConfig(16, image_dim=5, text_dim=3, image_head=head, text_head=head, encoder=""))
+        >>> hasher.encode_text_features(np.ones((4, 3))).shape  # four codes of two bytes
+        (4, 2)
+    """
+
     def __init__(self, config: HasherConfig, encoder: Encoder | None = None) -> None:
         check_bits(config.bits)
         self.config = config

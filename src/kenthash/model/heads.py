@@ -52,6 +52,47 @@ class TanhHead(nn.Module):
         return torch.tanh(self.layers(features))
 
 
+class Standardise(nn.Module):
+    """Vectors to zero mean and unit deviation in every dimension, by statistics of the training items.
+
+    They are taken once, before training, not batch by batch: so processes that share a batch agree, and an item's code
+    never depends on its neighbours.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.deviation: Tensor
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("deviation", torch.ones(dim))
+
+    def fit(self, features: Tensor) -> None:
+        """Take the statistics from `features` [N, D]; a dimension that never changes is left as it is."""
+        deviation, mean = torch.std_mean(features, 0, correction=0)
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return (features - self.mean) / self.deviation
+
+
+class MlpHead(nn.Module):
+    """Standardised vectors, one layer of `hidden` ReLU units, dropout, Linear(hidden→K), tanh: the head of KAPH."""
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            Standardise(dim),
+            nn.Linear(dim, config.hidden),
+            nn.ReLU(),
+            SharedDropout(config.dropout),
+            nn.Linear(config.hidden, bits),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.tanh(self.layers(features))
+
+
 class SoftmaxPairHead(nn.Module):
     """Linear(D→hidden), ReLU, then two units a bit under a softmax, of which the larger is the bit (DCHMT, MM 2022).
 
@@ -150,13 +191,14 @@ def householder(vectors: Tensor) -> Tensor:
 
 HEADS: dict[str, Callable[[int, int, HeadConfig], nn.Module]] = {
     "tanh": TanhHead,
+    "mlp": MlpHead,
     "softmax_pair": SoftmaxPairHead,
     "tanh_mlp": TanhMlpHead,
     "residual": ResidualHead,
     "householder": HouseholderHead,
 }
 # What these kinds cannot do without.
-NEED_HIDDEN = ("softmax_pair", "tanh_mlp")
+NEED_HIDDEN = ("mlp", "softmax_pair", "tanh_mlp")
 
 
 def make_head(dim: int, bits: int, config: HeadConfig) -> nn.Module:

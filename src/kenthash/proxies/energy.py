@@ -15,7 +15,14 @@ BLOCK = 2**18
 
 
 def energy(z: Tensor, frames: Tensor, concentration: Tensor, shape: Tensor) -> Tensor:
-    """Scores [B, C] of unit vectors z [B, K] for frames [C, K, 1+axes] (μ first), κ [C] and β [C, axes]."""
+    """Scores [B, C] of unit vectors z [B, K] for frames [C, K, 1+axes] (μ first), κ [C] and β [C, axes].
+
+    One class with μ and γ along the first two coordinates, κ = 4 and β = 2: along μ, along γ, and across both.
+
+        >>> scores = energy(torch.eye(3), torch.eye(3)[None, :, :2], torch.tensor([4.0]), torch.tensor([[2.0]]))
+        >>> (scores + torch.tensor(4.0 + 2.0).log()).flatten().round(decimals=4)
+        tensor([4., 2., 0.])
+    """
     scores: Tensor = _Energy.apply(z, frames.mT, torch.cat([concentration[:, None], shape], -1))  # type: ignore[no-untyped-call]
     return scores
 

@@ -22,14 +22,28 @@ from kenthash.proxies.inverse import inverse
 
 
 def full_frames(a: Tensor, columns: int) -> Tensor:
-    """[C, K, columns]: the first columns of (I + A)⁻¹(I − A), for skew A [C, K, K]."""
+    """[C, K, columns]: the first columns of (I + A)⁻¹(I − A), for skew A [C, K, K].
+
+    Example:
+
+        >>> full_frames(torch.tensor([[[0.0, -1.0], [1.0, 0.0]]]), 2)  # a quarter turn
+        tensor([[[ 0.,  1.],
+                 [-1.,  0.]]])
+    """
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     frames: Tensor = torch.linalg.solve_ex(eye + a, (eye - a)[..., :columns]).result
     return frames
 
 
 def thin_frames(lower: Tensor, b: Tensor) -> Tensor:
-    """[C, K, m] from the strictly lower entries of S [C, m(m−1)/2], row by row, and B [C, K−m, m]."""
+    """[C, K, m] from the strictly lower entries of S [C, m(m−1)/2], row by row, and B [C, K−m, m].
+
+    Example:
+
+        >>> lower, b = torch.randn(4, 3), torch.randn(4, 13, 3)
+        >>> torch.allclose(thin_frames(lower, b), full_frames(embed(lower, b), 3), atol=1e-4)
+        True
+    """
     rows: Tensor = _ThinRows.apply(lower, b.mT)  # type: ignore[no-untyped-call]
     return rows.mT
 

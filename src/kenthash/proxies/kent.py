@@ -19,6 +19,15 @@ class KentProxies(nn.Module):
     that the frame depends on, the same frames for fewer numbers and less time (`frames.py`). It starts random, so that
     classes differ. κ and β start equal for all classes. The paper does not say where; on COCO features starts from
     κ = 1 to 30 and β = 0.1 to 10 end within 0.01 mAP of each other, so the defaults only have one mode (2β < κ).
+
+    Example:
+
+        >>> proxies = KentProxies(classes=3, bits=16, axes=2)
+        >>> proxies.scores(proxies.mean_directions()).shape
+        torch.Size([3, 3])
+        >>> frames = proxies.frames()
+        >>> torch.allclose(frames.mT @ frames, torch.eye(3).expand(3, 3, 3), atol=1e-5)
+        True
     """
 
     def __init__(

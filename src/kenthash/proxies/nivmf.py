@@ -45,4 +45,8 @@ class NivmfProxies(nn.Module):
 
     def scores(self, z: Tensor) -> Tensor:
         """[N, C] log-densities of unit vectors z [N, K]."""
-        return nivmf_log_density(z, normalize(self.means), self.kappa())
+        return nivmf_log_density(z, self.mean_directions(), self.kappa())
+
+    def mean_directions(self) -> Tensor:
+        """μ [C, K], of length 1."""
+        return normalize(self.means)

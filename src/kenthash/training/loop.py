@@ -15,6 +15,7 @@ from kenthash.data.splits import Rows
 from kenthash.errors import KenthashError, UsageError
 from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
 from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import Standardise
 from kenthash.progress import track
 from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
 from kenthash.training.optimizers import clip_each, make_optimizer, rate_factor, set_rate
@@ -23,6 +24,7 @@ from kenthash.training.sources import PictureSource, Source
 
 TOO_LARGE = 1e6  # a weighted term beyond this has diverged: outputs are bounded, honest terms stay below hundreds
 LOG_EVERY = 10  # steps
+STATISTICS = 2048  # training items whose vectors tell mean and deviation
 
 StepLog = Callable[[int, dict[str, float]], None]
 
@@ -52,6 +54,7 @@ class Training:
             encoder_trained=trained is not None,
         )
         self.hasher = Hasher(config, trained)
+        self._standardise()
         kind = METHODS[recipe.method]
         shapes = Shapes(labels.shape[1], recipe.bits, source.image_dim, source.text_dim, len(rows))
         self.method: Method = kind(shapes, settings_of(kind, recipe.settings))
@@ -64,6 +67,19 @@ class Training:
         self.optimizers = {"main": main}
         if own := [p for p in self.method.parameters() if p.requires_grad]:
             self.optimizers["proxy"] = make_optimizer(recipe.proxy_optimizer, [(own, recipe.proxy_optimizer.lr)])
+
+    def _standardise(self) -> None:
+        """Give the heads that standardise their input its statistics, from a sample of the training items."""
+        parts = [
+            [m for m in head.modules() if isinstance(m, Standardise)]
+            for head in (self.hasher.image_head, self.hasher.text_head)
+        ]
+        if any(parts):
+            rows = np.random.default_rng([self.recipe.seed, 2]).permutation(self.rows)[:STATISTICS]
+            with torch.inference_mode():
+                for modules, vectors in zip(parts, self.source.vectors(rows, np.zeros_like(rows)), strict=True):
+                    for module in modules:
+                        module.fit(vectors.cpu())
 
     def epoch(self, number: int, log: StepLog) -> dict[str, float]:
         """Train epoch `number` (from 0); returns the mean of the loss and of every weighted term."""

@@ -56,7 +56,7 @@ class OptimizerRecipe:
 @dataclass(frozen=True)
 class Recipe:
     data: str = ""  # a feature pack, or a folder that a reader knows
-    method: str = "kdph"
+    method: str = "kaph"
     bits: int = 64
     seed: int = 0
     protocol: Protocol = "honest"
@@ -81,7 +81,14 @@ Section = TypeVar("Section")
 
 
 def make_recipe(*layers: dict[str, Any]) -> Recipe:
-    """The recipe of `layers`, later ones over earlier ones, all over the method's own and the defaults."""
+    """The recipe of `layers`, later ones over earlier ones, all over the method's own and the defaults.
+
+    Example:
+
+        >>> recipe = make_recipe({"method": "kdph", "settings": {"zeta": 0.5}}, {"bits": 16})
+        >>> recipe.bits, recipe.settings["zeta"], recipe.settings["eta"]
+        (16, 0.5, 0.1)
+    """
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), Recipe.method)
     if method not in METHODS:
         raise UsageError(f"method {method!r}: choose one of {', '.join(METHODS)}")
@@ -123,7 +130,13 @@ def write_recipe(path: Path, recipe: Recipe) -> None:
 
 
 def parse_set(assignments: list[str]) -> dict[str, Any]:
-    """The layer of `--set a.b=value` options; values are read as YAML, so 1e-3, true and null mean what they say."""
+    """The layer of `--set a.b=value` options; values are read as YAML, so 1e-3, true and null mean what they say.
+
+    Example:
+
+        >>> parse_set(["optimizer.lr=1e-3", "head.hidden=512", "clip=null"])
+        {'optimizer': {'lr': 0.001}, 'head': {'hidden': 512}, 'clip': None}
+    """
     layer: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")

@@ -14,7 +14,19 @@ from kenthash.errors import DataError
 
 
 def read_dataset(path: Path) -> Dataset:
-    """Read the data set in a folder, whichever of the known layouts it has."""
+    """Read the data set in a folder, whichever of the known layouts it has.
+
+    Example:
+
+        >>> from tempfile import TemporaryDirectory
+        >>> row = '{"file_name": "a.jpg", "text": "a kite", "labels": ["kite"]}'
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.jpg").write_bytes(b"")
+        ...     _ = Path(folder, "metadata.jsonl").write_text(row)
+        ...     dataset = read_dataset(Path(folder))
+        >>> dataset.ids, dataset.texts, dataset.classes
+        (['a.jpg'], [['a kite']], ['kite'])
+    """
     path = path.expanduser().absolute()  # a folder called "." has a name and a parent, too
     if not path.is_dir():
         hint = "is a file: give the folder that holds the data" if path.is_file() else "there is no such folder"

@@ -1,0 +1,73 @@
+"""KAPH: Kent average-precision hashing, this project's own method.
+
+    L = λ_r (Σ_{(x,t), (t,x)} L_AP + λ_w Σ_{(x,x), (t,t)} L_AP) + λ_p L_proxy
+
+It learns what it is judged by: L_AP is the average precision of ranking a batch by (softened) Hamming distance, across
+the modalities and within them (`losses/average_precision.py`). Classes are Kent distributions as in KDPH, and each
+positive one is set against all negative ones by softmax (`losses/proxy_softmax.py`) instead of by a hinge. There is no
+irrelevance, alignment or uniform term: why each went is in docs/findings.md.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from kenthash.losses.average_precision import average_precision_loss
+from kenthash.losses.proxy_softmax import proxy_softmax
+from kenthash.losses.relevance import shares_label
+from kenthash.methods.base import Batch, Method, Shapes
+from kenthash.proxies.kinds import Frame, Kind, make_proxies, measures_of
+
+
+@dataclass(frozen=True)
+class Settings:
+    ranking: float = 1.0  # λ_r, weight of ranking; 0 leaves the proxies alone
+    within: float = 1.0  # λ_w, its part within a modality
+    proxies: float = 0.1  # λ_p, weight of the proxy term
+    axes: int | None = None  # N_axes; None is K/8, as in KDPH
+    proxy: Kind = "kent"
+    frame: Frame = "thin"
+
+
+class Kaph(Method):
+    key = "kaph"
+    title = "KAPH"
+    citation = "kenthash, docs/findings.md, 2026"
+    fidelity = "own"
+    settings_class = Settings
+    recipe: ClassVar[dict[str, Any]] = {
+        "head": {"kind": "mlp", "hidden": 1024, "dropout": 0.5},
+        "batch": 256,
+        "optimizer": {"name": "adamw", "weight_decay": 0.2},
+        "proxy_optimizer": {"name": "adamw", "lr": 0.02},
+    }
+
+    def __init__(self, shapes: Shapes, settings: Settings) -> None:
+        super().__init__(shapes, settings)
+        self.proxies = make_proxies(settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame)
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """Terms of weight 0 are left out, so that an ablation does not pay for what it drops."""
+        x, t, labels, s = batch.x, batch.t, batch.labels, self.settings
+        similar = shares_label(labels, labels)
+        terms = {}
+        if s.ranking:
+            terms["across"] = average_precision_loss(x, t, similar) + average_precision_loss(t, x, similar)
+        if s.ranking and s.within:
+            others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
+            within = (average_precision_loss(side, side, similar, others) for side in (x, t))
+            terms["within"] = torch.stack(list(within)).sum()
+        if s.proxies:
+            scores = self.proxies.scores(normalize(torch.cat([x, t])))
+            terms["proxies"] = proxy_softmax(scores, labels.repeat(2, 1))
+        return terms
+
+    def weights(self) -> dict[str, float]:
+        s = self.settings
+        return {"across": s.ranking, "within": s.ranking * s.within, "proxies": s.proxies}
+
+    def measures(self) -> dict[str, Tensor]:
+        return measures_of(self.proxies)
