@@ -19,7 +19,7 @@ from kenthash.studies.compare import parse_methods
 from kenthash.studies.controls import CONTROLS, _itq, apply_control
 from kenthash.studies.results import Cell, Row, winners
 from kenthash.studies.tables import latex, markdown
-from kenthash.studies.tuning import propose, tuned_layer
+from kenthash.studies.tuning import propose, tuned_layers
 from packs import write_pack
 
 
@@ -78,7 +78,7 @@ def test_proposals_begin_with_the_defaults_and_repeat():
 
 def test_unknown_methods_are_named():
     assert parse_methods("kdph, pq,kdph") == ("kdph", "pq")
-    with pytest.raises(UsageError, match="--methods best: choose from kdph"):
+    with pytest.raises(UsageError, match="--methods best: choose from kaph"):
         parse_methods("best")
 
 
@@ -106,7 +106,7 @@ def test_the_command_writes_resumes_and_adds(pack, tmp_path):
 
 def test_tuning_keeps_the_best_on_validation(pack, tmp_path):
     layer = {"epochs": 2, "batch": 64}
-    chosen = tuned_layer(tmp_path, pack, "dsph", 16, layer, tries=2)
+    chosen = tuned_layers(tmp_path, pack, ["dsph"], 16, layer, tries=2)["dsph"]
     record = read_json(tmp_path / "dsph-16.json")
     assert record["best"] == int(np.argmax(record["scores"])) and record["layer"] == chosen
     assert not list(tmp_path.glob("*/metrics.json"))  # the query set was never asked

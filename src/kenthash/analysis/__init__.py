@@ -1,0 +1,1 @@
+"""What the paper measures of proxies and of codes, each a small function of arrays."""

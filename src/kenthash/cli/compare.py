@@ -11,7 +11,7 @@ def compare(
     methods: str = typer.Option("all", help="`all`, or names by commas: methods, and controls such as cosine or pq."),
     bits: str = typer.Option("16,32,64", help="Code lengths by commas."),
     seeds: int = typer.Option(3, min=1, help="Runs of every method and length, with seeds 0, 1, ..."),
-    tune: int = typer.Option(0, min=0, help="Settings to try for every method and length, on validation data only."),
+    tune: int = typer.Option(0, min=0, help="Settings to try for every method, on validation data only."),
     assignments: list[str] = typer.Option([], "--set", help="Change one value for all: --set head.hidden=1024"),
 ) -> None:
     """Train every method at every length and seed, and write the paper's Table 1 for this data.

@@ -19,6 +19,7 @@ from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of
 from kenthash.files import write_json
 from kenthash.runs.folder import open_source
+from kenthash.runs.record import Recorder
 from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoint
 from kenthash.training.distributed import processes, rank, wait_for_all
 from kenthash.training.events import Events, balance
@@ -30,10 +31,16 @@ Record = dict[str, Any]
 
 
 def train_run(
-    recipe: Recipe, out: Path, resume: bool = False, device: torch.device | None = None, quiet: bool = False
+    recipe: Recipe,
+    out: Path,
+    resume: bool = False,
+    device: torch.device | None = None,
+    quiet: bool = False,
+    record: bool = False,
 ) -> bool:
     """Train `recipe` into the run folder `out`. A finished run is left as it is; an unfinished one needs `resume`.
 
+    With `record`, proxies and a sample of outputs are kept after every epoch (`runs/record.py`).
     Returns whether this is the first process of its group, which is the one to report.
     """
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -51,7 +58,8 @@ def train_run(
             split.save(out / "split.npz")
         training = Training(recipe, source, split.train, device)
         with _threads(None if encoder is not None else 1):
-            best, history = _epochs(training, source, split, out, quiet)
+            recorder = Recorder(out, training, split) if record and rank() == 0 else None
+            best, history = _epochs(training, source, split, out, quiet, recorder)
         if rank() == 0:
             _save(training, best, history, out)
         wait_for_all()
@@ -83,7 +91,7 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
 
 
 def _epochs(
-    training: Training, source: Source, split: Split, out: Path, quiet: bool
+    training: Training, source: Source, split: Split, out: Path, quiet: bool, recorder: Recorder | None
 ) -> tuple[dict[str, Tensor], list[Record]]:
     """Train what is left; returns the chosen weights and a record an epoch."""
     recipe = training.recipe
@@ -93,6 +101,8 @@ def _epochs(
     if stored is not None:
         best, history = stored[0], stored[1]["history"]
     events = Events(out / "events", write=rank() == 0 and len(history) < recipe.epochs)
+    if recorder is not None and not history:
+        recorder.write(0)
     for number in range(len(history), recipe.epochs):
         began = time.perf_counter()
         record: Record = {"epoch": number + 1, **training.epoch(number, events.scalars)}
@@ -103,6 +113,8 @@ def _epochs(
             if split.protocol == "paper" or record["score"] > max((r["score"] for r in history), default=-1.0):
                 best = copy_of(training.hasher.modules())
             history.append(record)
+            if recorder is not None:  # before the checkpoint, which then never is ahead of the record
+                recorder.write(number + 1)
             save_checkpoint(out / "checkpoint", training.modules, training.optimizers, best, {"history": history})
             if not quiet:
                 _print(record, history, recipe)

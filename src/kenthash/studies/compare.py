@@ -22,7 +22,7 @@ from kenthash.studies.figure import draw
 from kenthash.studies.grid import Job, run_all
 from kenthash.studies.results import DIRECTIONS, Cell, Row, cell_of, winners
 from kenthash.studies.tables import comma_separated, latex, markdown
-from kenthash.studies.tuning import tuned_layer
+from kenthash.studies.tuning import tuned_layers
 from kenthash.training.recipe import Recipe, make_recipe
 
 
@@ -35,6 +35,7 @@ class Comparison:
     seeds: int
     layer: dict[str, Any]  # settings that all methods share
     tune: int = 0  # settings tried for each method, on validation only
+    runs: Path | None = None  # the folder of the runs; None is `runs` below out
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
@@ -54,15 +55,15 @@ def compare(comparison: Comparison) -> str:
     recipe = make_recipe(comparison.layer)
     features = features_for(comparison.data, recipe.encoder.spec)
     learned = [name for name in comparison.methods if name in METHODS]
-    layers = {
-        (name, b): tuned_layer(comparison.out / "tuning", features.path, name, b, comparison.layer, comparison.tune)
-        for name in learned
-        for b in comparison.bits
-    }
+    # At one length for all: the rates and weights of a method are the same numbers in its paper whatever the length.
+    middle = sorted(comparison.bits)[len(comparison.bits) // 2]
+    folder = comparison.out / "tuning"
+    layers = tuned_layers(folder, features.path, learned, middle, comparison.layer, comparison.tune)
+    runs = comparison.runs or comparison.out / "runs"
     jobs = {
         (name, b, seed): Job(
-            comparison.out / "runs" / f"{name}-{b}-{seed}",
-            {**layers[name, b], "data": str(features.path), "method": name, "bits": b, "seed": seed},
+            runs / f"{name}-{b}-{seed}",
+            {**layers[name], "data": str(features.path), "method": name, "bits": b, "seed": seed},
         )
         for name in learned
         for b in comparison.bits

@@ -24,6 +24,7 @@ class Job:
     out: Path
     layer: dict[str, Any]
     evaluate: bool = True  # on the query set; a run that only tunes never sees it
+    record: bool = False  # keep proxies and outputs of every epoch
 
     @property
     def done(self) -> bool:
@@ -73,6 +74,6 @@ def _make(job: Job) -> None:
     from kenthash.runs.evaluate import evaluate_run
     from kenthash.runs.train import train_run
 
-    train_run(make_recipe(job.layer), job.out, resume=True, quiet=True)
+    train_run(make_recipe(job.layer), job.out, resume=True, quiet=True, record=job.record)
     if job.evaluate:
         evaluate_run(job.out)

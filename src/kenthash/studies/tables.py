@@ -31,7 +31,7 @@ def latex(rows: Sequence[Row], bits: Sequence[int], won: dict[tuple[str, int], s
         for i, row in enumerate(rows):
             task = rf"\multirow{{{len(rows)}}}{{*}}{{{TASKS[direction]}}}" if i == 0 else ""
             cells = [_text(row, direction, b, won, r"\textbf{{{}}}", r" $\pm$ ") for b in bits]
-            lines.append(" & ".join([task, _escaped(row.name), _escaped(row.reference), row.fidelity, *cells]) + r" \\")
+            lines.append(" & ".join([task, escaped(row.name), escaped(row.reference), row.fidelity, *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -64,7 +64,7 @@ def _real(cell: Cell | None) -> str:
     return f"{sum(cell.real) / len(cell.real):.4f}" if cell is not None and cell.real else ""
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     for character in "&%$#_{}":
         text = text.replace(character, "\\" + character)
     return text

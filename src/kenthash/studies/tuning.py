@@ -1,10 +1,11 @@
 """The same search budget for every method, spent on validation data alone.
 
-Each try multiplies the rates of the method's own defaults and its loss weights by random factors; the first try is
-the defaults themselves. The query set plays no part: a try is scored by its best validation epoch, on a split whose
-seed is none of those that are reported, and no try is ever evaluated on queries.
+Each try draws a dropout and multiplies the rates of the method's own defaults and its loss weights by random factors;
+the first try is the defaults themselves. The query set plays no part: a try is scored by its best validation epoch, on
+a split whose seed is none of those that are reported, and no try is ever evaluated on queries.
 """
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,24 +19,33 @@ from kenthash.training.recipe import make_recipe
 
 TUNING_SEED = 1_000_003  # far from the seeds of reported runs
 RATE_FACTORS = (0.3, 1.0, 3.0)
+DROPOUTS = (0.2, 0.5)  # the field's, and what wide heads on frozen vectors want
 SETTING_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-def tuned_layer(folder: Path, data: Path, method: str, bits: int, layer: dict[str, Any], tries: int) -> dict[str, Any]:
-    """`layer` with the best of `tries` settings of `method` at `bits` over it."""
+def tuned_layers(
+    folder: Path, data: Path, methods: Sequence[str], bits: int, layer: dict[str, Any], tries: int
+) -> dict[str, dict[str, Any]]:
+    """For each method, `layer` with the best of `tries` settings at `bits` over it; all tries run side by side."""
     if tries == 0:
-        return layer
-    candidates = propose(method, bits, layer, tries)
-    common = {"data": str(data), "method": method, "bits": bits, "seed": TUNING_SEED, "protocol": "honest"}
-    jobs = [
-        Job(folder / f"{method}-{bits}-{number}", {**candidate, **common}, evaluate=False)
-        for number, candidate in enumerate(candidates)
-    ]
-    run_all(jobs, f"tuning {method} at {bits} bits")
-    scores = [max(record["score"] for record in read_json(job.out / "history.json")) for job in jobs]
-    best = int(np.argmax(scores))
-    write_json(folder / f"{method}-{bits}.json", {"scores": scores, "best": best, "layer": candidates[best]})
-    return candidates[best]
+        return dict.fromkeys(methods, layer)
+    common = {"data": str(data), "bits": bits, "seed": TUNING_SEED, "protocol": "honest"}
+    candidates = {method: propose(method, bits, layer, tries) for method in methods}
+    jobs = {
+        method: [
+            Job(folder / f"{method}-{bits}-{number}", {**candidate, **common, "method": method}, evaluate=False)
+            for number, candidate in enumerate(candidates[method])
+        ]
+        for method in methods
+    }
+    run_all([job for of_method in jobs.values() for job in of_method], f"tuning at {bits} bits")
+    chosen = {}
+    for method in methods:
+        scores = [max(record["score"] for record in read_json(job.out / "history.json")) for job in jobs[method]]
+        best = int(np.argmax(scores))
+        chosen[method] = candidates[method][best]
+        write_json(folder / f"{method}-{bits}.json", {"scores": scores, "best": best, "layer": chosen[method]})
+    return chosen
 
 
 def propose(method: str, bits: int, layer: dict[str, Any], tries: int) -> list[dict[str, Any]]:
@@ -48,6 +58,7 @@ def propose(method: str, bits: int, layer: dict[str, Any], tries: int) -> list[d
         candidates.append(
             {
                 **layer,
+                "head": {**layer.get("head", {}), "dropout": _one_of(rng, DROPOUTS)},
                 "optimizer": {**layer.get("optimizer", {}), "lr": base.optimizer.lr * _one_of(rng, RATE_FACTORS)},
                 "proxy_optimizer": {
                     **layer.get("proxy_optimizer", {}),

@@ -1,0 +1,46 @@
+"""Which classes come with many others, which stand alone, and with whom."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.evaluation.inputs import Labels
+from kenthash.evaluation.ranking import Scores
+
+Classes = NDArray[np.int64]
+
+
+def average_cooccurring_labels(labels: Labels) -> Scores:
+    """ACL(c) = 1/|N_c| Σ_{i∈N_c} (|l_i|₁ − 1), the paper's measure of how complex a class is [C].
+
+    N_c are the items that carry c. NaN for a class that no item carries.
+    """
+    carried = labels != 0
+    others = carried.sum(axis=1) - 1
+    items = carried.sum(axis=0)
+    return np.where(items > 0, (carried * others[:, None]).sum(axis=0) / np.maximum(items, 1), np.nan)
+
+
+def high_and_low(labels: Labels, number: int = 6, least: int | None = None) -> tuple[Classes, Classes]:
+    """The `number` classes with most and with fewest co-occurring labels, each from the extreme inwards.
+
+    The paper shows six of each without saying how they were picked. Here they are the extremes of ACL among classes
+    with at least `least` items (None: one in 200, and at least 20), as a curve of fewer is noise. Where there are fewer
+    than 2·number such classes each side has half of them, and with fewer than two all that occur stand in.
+    """
+    items = (labels != 0).sum(axis=0)
+    if least is None:
+        least = max(20, len(labels) // 200)
+    known = np.flatnonzero(items >= least)
+    if len(known) < 2:
+        known = np.flatnonzero(items > 0)
+    order = known[np.argsort(average_cooccurring_labels(labels)[known], kind="stable")]
+    number = min(number, len(order) // 2)
+    return order[::-1][:number], order[:number]
+
+
+def companions(labels: Labels, anchor: int, number: int) -> Classes:
+    """The classes most often seen with `anchor`, most frequent first, at most `number`."""
+    together = (labels[labels[:, anchor] != 0] != 0).sum(axis=0)
+    together[anchor] = 0
+    order = np.argsort(-together, kind="stable")[:number]
+    return np.asarray(order[together[order] > 0])

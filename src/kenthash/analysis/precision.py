@@ -1,0 +1,80 @@
+"""Precision of single labels: of a class, and of the label that is hardest to find in an item.
+
+Elsewhere an item is relevant that shares any label with the query. Here a query asks for one class, and only items
+that carry that class are relevant; so it is the evaluator of codes, given queries with one label each.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.codes import Codes
+from kenthash.evaluation import per_query_ap
+from kenthash.evaluation.inputs import Labels, Retrieval
+from kenthash.evaluation.ranking import Scores, hits_at
+from kenthash.evaluation.tally import tallies
+
+
+def class_precision(
+    query_codes: Codes, database_codes: Codes, query_labels: Labels, database_labels: Labels, k: int = 50
+) -> Scores:
+    """Precision@k of every class [C]: mean over the queries that carry it of the share of their first k items that
+    carry it too, expected ties. NaN for a class without queries."""
+    queries, classes = np.nonzero(query_labels)
+    asked = _one_hot(classes, query_labels.shape[1])
+    return _mean_by(classes, _precision(query_codes[queries], database_codes, asked, database_labels, k), asked)
+
+
+def class_average_precision(
+    query_codes: Codes, database_codes: Codes, query_labels: Labels, database_labels: Labels
+) -> Scores:
+    """Average precision of every class [C], as above over the whole ranking. NaN for a class that only one side has."""
+    queries, classes = np.nonzero(query_labels)
+    asked = _one_hot(classes, query_labels.shape[1])
+    ap = per_query_ap(query_codes[queries], database_codes, asked, database_labels)
+    scored = ~np.isnan(ap)
+    return _mean_by(classes[scored], ap[scored], asked)
+
+
+def subordinate_labels(labels: Labels, frequency: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The rarest class of every item by `frequency` [C], the paper's subordinate label; −1 for an item without."""
+    counts = np.where(labels != 0, frequency, np.iinfo(np.int64).max)
+    return np.where((labels != 0).any(axis=1), counts.argmin(axis=1), -1)
+
+
+def subordinate_precision(
+    query_codes: Codes, database_codes: Codes, query_labels: Labels, database_labels: Labels, k: int = 50
+) -> Scores:
+    """Precision@k of each query's subordinate label [Q], NaN for a query without labels.
+
+    Frequencies are those of the database. The paper gives no k; 50 is what it takes elsewhere.
+    """
+    wanted = subordinate_labels(query_labels, (database_labels != 0).sum(axis=0))
+    scores = np.full(len(wanted), np.nan)
+    queries = np.flatnonzero(wanted >= 0)
+    asked = _one_hot(wanted[queries], query_labels.shape[1])
+    scores[queries] = _precision(query_codes[queries], database_codes, asked, database_labels, k)
+    return scores
+
+
+def mean_by_label_count(scores: Scores, labels: Labels, most: int) -> dict[int, tuple[float, int]]:
+    """(mean, number of items) by number of labels, from 1; `most` stands for that many or more. NaN is left out."""
+    number = np.minimum((labels != 0).sum(axis=1), most)
+    groups = {n: scores[(number == n) & ~np.isnan(scores)] for n in range(1, most + 1)}
+    return {n: (float(group.mean()), len(group)) for n, group in groups.items() if len(group)}
+
+
+def _precision(query_codes: Codes, database_codes: Codes, asked: Labels, database_labels: Labels, k: int) -> Scores:
+    task = Retrieval(query_codes, database_codes, asked, database_labels)
+    return np.concatenate([hits_at(t.relevant, t.total, "expected", k) / k for t in tallies(task)])
+
+
+def _one_hot(classes: NDArray[np.int64], number: int) -> NDArray[np.uint8]:
+    rows = np.zeros((len(classes), number), np.uint8)
+    rows[np.arange(len(classes)), classes] = 1
+    return rows
+
+
+def _mean_by(classes: NDArray[np.int64], scores: Scores, asked: Labels) -> Scores:
+    number = asked.shape[1]
+    count = np.bincount(classes, minlength=number)
+    return np.where(count > 0, np.bincount(classes, scores, number) / np.maximum(count, 1), np.nan)

@@ -1,0 +1,54 @@
+"""Do the proxies of related classes lie together? Similarity within and between groups of classes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenthash.evaluation.ranking import Scores
+
+
+@dataclass(frozen=True)
+class GroupTopology:
+    """Of one group g, by cosines of class directions. `intra` is NaN for a group of one class, which has no pair."""
+
+    classes: int
+    intra: float  # mean over pairs of different classes, both in g
+    inter: float  # mean over pairs of a class in g and a class of another group
+
+    @property
+    def separation(self) -> float:
+        return self.intra - self.inter
+
+
+def cosines(means: NDArray[np.floating]) -> Scores:
+    """[C, C] of class directions [C, K]."""
+    unit = np.asarray(means, np.float64)
+    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+    return np.asarray(unit @ unit.T)
+
+
+def group_topology(means: NDArray[np.floating], groups: Mapping[str, Sequence[int]]) -> dict[str, GroupTopology]:
+    """Each group's own. Classes that are in no group play no part."""
+    similarity = cosines(means)
+    result = {}
+    for name, members in groups.items():
+        inside = np.asarray(members)
+        outside = np.array([c for other, cs in groups.items() if other != name for c in cs], np.int64)
+        within = similarity[np.ix_(inside, inside)]
+        pairs = within[~np.eye(len(inside), dtype=bool)]
+        across = similarity[np.ix_(inside, outside)]
+        result[name] = GroupTopology(
+            len(inside),
+            float(pairs.mean()) if pairs.size else float("nan"),
+            float(across.mean()) if across.size else float("nan"),
+        )
+    return result
+
+
+def nearest_proxy_cosine(means: NDArray[np.floating]) -> Scores:
+    """[C] cosine of each class to the class that is nearest to it: near 1 where two proxies have become one."""
+    similarity = cosines(means)
+    np.fill_diagonal(similarity, -np.inf)
+    return np.asarray(similarity.max(axis=1))

@@ -1,0 +1,62 @@
+"""What a target of `kenthash reproduce` comes to: tables, pictures, and sentences with the numbers in them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from kenthash.files import atomic_write
+from kenthash.studies.drawing import save
+from kenthash.studies.sheet import Sheet
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str  # the stem of its files
+    figure: Figure | None  # None where the files are there already
+    caption: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    target: str
+    title: str
+    measured: str  # what is measured, in two sentences
+    paper: str  # what the paper says of it
+    seen: list[str]  # sentences with computed numbers
+    sheets: list[Sheet]
+    pictures: list[Picture] = field(default_factory=list)
+    has_tables: bool = False  # their files are there already
+
+    def write(self, folder: Path) -> None:
+        """Every table as .md, .tex and .csv and every picture as .png and .svg."""
+        for sheet in [] if self.has_tables else self.sheets:
+            forms = {"md": sheet.markdown(), "tex": sheet.latex(), "csv": sheet.comma_separated()}
+            for suffix, text in forms.items():
+                with atomic_write(folder / f"{sheet.name}.{suffix}", "w") as stream:
+                    stream.write(text)
+        for picture in self.pictures:
+            if picture.figure is not None:
+                save(picture.figure, folder / picture.name)
+
+    def text(self) -> str:
+        """For a terminal."""
+        tables = "\n".join(sheet.markdown() for sheet in self.sheets)
+        return "\n".join([f"{self.title}\n", tables, *(f"- {line}" for line in self.seen)])
+
+
+def mean(values: Iterable[float]) -> float:
+    """Of the values that are not NaN; NaN where there are none."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %"
+
+
+def signed(value: float, digits: int = 4) -> str:
+    """With a true minus sign, and a plus where it is above zero."""
+    return f"{value:+.{digits}f}".replace("-", "−")

@@ -1,0 +1,116 @@
+"""A table of results, once, and its forms: Markdown, LaTeX, CSV and HTML."""
+
+import csv
+import html
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kenthash.studies.tables import escaped
+
+Value = str | float | int | None
+
+MISSING = "–"
+# What pdflatex does not set by itself.
+TEX = {
+    "✓": r"$\checkmark$", "→": r"$\to$", "–": "--", "−": "$-$", "±": r"$\pm$", "≥": r"$\geq$", "Δ": r"$\Delta$",
+    "β": r"$\beta$", "ε": r"$\epsilon$", "ζ": r"$\zeta$", "η": r"$\eta$", "κ": r"$\kappa$",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Words are written as they are, numbers with `digits` after the point; None and NaN are a dash.
+
+    A word of the form **x** is bold.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    caption: str
+    name: str = "table"  # the stem of its files
+    digits: int = 4
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.head) for row in self.rows), f"{self.name}: a row is not as long as the head"
+
+    def text(self, value: Value) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return MISSING
+        return f"{value:.{self.digits}f}".replace("-", "−") if isinstance(value, float) else str(value)
+
+    def markdown(self) -> str:
+        right = [self._numeric(column) for column in range(len(self.head))]
+        lines = ["| " + " | ".join(self.head) + " |", "|" + "".join("---:|" if r else "---|" for r in right)]
+        lines += ["| " + " | ".join(self.text(value) for value in row) + " |" for row in self.rows]
+        return "\n".join([*lines, "", self.caption]) + "\n"
+
+    def latex(self) -> str:
+        form = "".join("r" if self._numeric(column) else "l" for column in range(len(self.head)))
+        lines = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", " & ".join(map(_tex, self.head)) + r" \\", r"\midrule"]
+        lines += [" & ".join(_tex(self.text(value)) for value in row) + r" \\" for row in self.rows]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def comma_separated(self) -> str:
+        """Numbers with six digits, nothing bold, an empty field where there is none."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.head)
+        for row in self.rows:
+            writer.writerow([_plain(value) for value in row])
+        return stream.getvalue()
+
+    def html(self) -> str:
+        kinds = ["n" if self._numeric(column) else "w" for column in range(len(self.head))]
+        head = "".join(
+            f'<th scope="col" class="{k}">{html.escape(n)}</th>' for n, k in zip(self.head, kinds, strict=True)
+        )
+        body = []
+        for row in self.rows:
+            cells = [f'<td class="{k}">{_html(self.text(v))}</td>' for v, k in zip(row, kinds, strict=True)]
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        caption = f"<caption>{html.escape(self.caption)}</caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+    def _numeric(self, column: int) -> bool:
+        """A column of numbers: its words, if any, are numbers too (bold, or with their deviation)."""
+        return all(_is_number(row[column]) for row in self.rows)
+
+
+def parse_markdown(text: str, caption: str) -> Sheet:
+    """The sheet of a Markdown table, its cells as words."""
+    lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    return Sheet(cells[0], cells[2:], caption)
+
+
+def _is_number(value: Value) -> bool:
+    if not isinstance(value, str):
+        return True
+    word = value.strip("*").split(" ± ")[0].removesuffix(" %")
+    try:
+        float(word.replace("−", "-").replace(",", ""))
+    except ValueError:
+        return word in ("", MISSING)
+    return True
+
+
+def _plain(value: Value) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return f"{value:.6f}" if isinstance(value, float) else str(value).replace("**", "")
+
+
+def _tex(word: str) -> str:
+    bold = word.startswith("**") and word.endswith("**")
+    word = escaped(word.strip("*") if bold else word)
+    for character, command in TEX.items():
+        word = word.replace(character, command)
+    return rf"\textbf{{{word}}}" if bold else word
+
+
+def _html(word: str) -> str:
+    if word.startswith("**") and word.endswith("**"):
+        return f"<strong>{html.escape(word.strip('*'))}</strong>"
+    return html.escape(word)

@@ -1,0 +1,101 @@
+"""What all targets of a study share: the data, the lengths, seeds and epochs, and the runs behind them.
+
+Runs are ordinary run folders below OUT/runs, named METHOD-BITS-SEED, and made once for all targets.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kenthash.data.splits import make_split
+from kenthash.encoders.cache import features_for
+from kenthash.encoders.features import FeaturePack
+from kenthash.evaluation.inputs import Labels
+from kenthash.runs.folder import Run
+from kenthash.studies.grid import Job, run_all
+from kenthash.studies.groups import find_groups, read_groups
+from kenthash.studies.subject import Subject
+from kenthash.training.recipe import Recipe, make_recipe
+from kenthash.training.sources import FeatureSource
+
+BASELINE, METHOD = "dsph", "kdph"  # the pair of the paper's analyses: point proxies and Kent proxies
+PAIR = (BASELINE, METHOD)
+
+
+@dataclass(frozen=True)
+class Study:
+    data: Path
+    out: Path
+    bits: tuple[int, ...]  # of Table 1; the other targets take the longest
+    seeds: int
+    epochs: int
+    groups_file: Path | None = None
+
+    @property
+    def length(self) -> int:
+        return max(self.bits)
+
+    @cached_property
+    def features(self) -> FeaturePack:
+        return features_for(self.data, Recipe().encoder.spec)
+
+    @cached_property
+    def source(self) -> FeatureSource:
+        return FeatureSource(self.features, torch.device("cpu"))
+
+    @property
+    def classes(self) -> list[str]:
+        return self.features.dataset.classes
+
+    @property
+    def labels(self) -> Labels:
+        return self.features.dataset.labels
+
+    @cached_property
+    def groups(self) -> dict[str, list[int]] | None:
+        path = find_groups(self.data, self.groups_file)
+        return None if path is None else read_groups(path, self.classes)
+
+    def job(self, name: str, bits: int, seed: int, layer: dict[str, Any], record: bool = False) -> Job:
+        own = {"data": str(self.features.path), "bits": bits, "seed": seed, "epochs": self.epochs}
+        return Job(self.out / "runs" / f"{name}-{bits}-{seed}", asdict(make_recipe(layer, own)), record=record)
+
+    def pair_jobs(self, bits: Sequence[int]) -> list[Job]:
+        """The two methods of the analyses. They are always recorded, whichever target needs them first."""
+        return [
+            self.job(name, b, seed, {"method": name}, record=True)
+            for name in PAIR
+            for b in bits
+            for seed in range(self.seeds)
+        ]
+
+    @cached_property
+    def subjects(self) -> dict[str, list[Subject]]:
+        """By method, one a seed."""
+        jobs = self.pair_jobs([self.length])
+        run_all(jobs, "recorded runs")
+        made = [Subject(Run.open(job.out), self.source) for job in jobs]
+        return {name: made[i * self.seeds : (i + 1) * self.seeds] for i, name in enumerate(PAIR)}
+
+    @property
+    def basis(self) -> str:
+        """Data, split, seeds, protocol and tie rule, for under every table."""
+        split = make_split(len(self.labels), 0)
+        sizes = (len(split.query), len(split.train), len(split.validation), len(split.database))
+        query, train, validation, database = (f"{size:,}" for size in sizes)
+        seeds = "seed 0" if self.seeds == 1 else f"mean over seeds 0 to {self.seeds - 1}"
+        return (
+            f"{self.features.dataset.name}: {len(self.labels):,} items, {len(self.classes)} classes; {query} queries, "
+            f"{train} training, {validation} validation and {database} database items; {self.length} bits, "
+            f"{self.epochs} epochs, {seeds}; protocol honest, expected ties."
+        )
+
+    def command(self, target: str) -> str:
+        """What to type to make a target again."""
+        words = ["kenthash", "reproduce", target, "--data", str(self.data), "--out", str(self.out)]
+        words += ["--bits", ",".join(map(str, self.bits)), "--seeds", str(self.seeds), "--epochs", str(self.epochs)]
+        return " ".join(words + (["--groups", str(self.groups_file)] if self.groups_file else []))
