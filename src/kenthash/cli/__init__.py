@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from kenthash.cli import bench, compare, data, demo, encode, export, index, search, train
+from kenthash.cli import analyze, bench, compare, data, demo, encode, export, index, reproduce, search, serve, train
 from kenthash.errors import KenthashError
 
 app = typer.Typer(
@@ -26,9 +26,12 @@ app.command("encode")(encode.encode)
 app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)
 app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
+app.command("analyze")(analyze.analyze)
 app.command("export")(export.export)
 app.add_typer(index.app, name="index")
 app.command("search")(search.search)
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 
 

@@ -73,3 +73,17 @@ def search(
     records = bench_search([int(size) for size in sizes.split(",")], kinds.split(","), rounds)
     index = bench_index(durable) if durable else None
     typer.echo(json.dumps({"searches": records, "index": index}) if as_json else render(records, index))
+
+
+@app.command("serve")
+def serve(
+    items: int = typer.Option(1_000_000, min=1000, help="Codes in the index."),
+    seconds: float = typer.Option(10.0, min=1, help="For each kind of request."),
+    minutes: float = typer.Option(0.0, min=0, help="Go on at the fixed rate for so long, to see memory stay flat."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """The HTTP service: requests a second and their times, by id (engine and HTTP) and by words (with the encoder)."""
+    from kenthash.bench.serve import bench_serve, render
+
+    result = bench_serve(items, seconds, minutes)
+    typer.echo(json.dumps(result) if as_json else render(result))

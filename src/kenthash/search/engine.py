@@ -34,6 +34,8 @@ class Hits:
     ids: list[str]
     distances: NDArray[np.int64]
     metadata: list[Metadata]
+    codes: Codes | None = None  # [n, bits / 8], where the engine has them at hand
+    looked_at: int | None = None  # codes that the query was compared with, where the engine can say
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from kenthash.search import codefile, kernels, mih, planner, snapshot
 from kenthash.search.codefile import CodeFile, to_words
 from kenthash.search.engine import Hits, Item, Metadata, Stats
 from kenthash.search.filters import Filter, matches
-from kenthash.search.kernels import Keys, Words
+from kenthash.search.kernels import Words
 from kenthash.search.snapshot import Snapshot
 from kenthash.search.store import Mark, Store
 
@@ -113,23 +114,22 @@ class LocalEngine:
                 if state is None:
                     continue
                 if filter is None:
-                    return self._hits(state, *self._keys(state, queries, k, reach, None), k, reach)
+                    return self._nearest(state, queries, k, reach, None)
                 return self._filtered_search(state, queries, k, reach, filter)
         raise AssertionError("the last attempt always has a state")
 
     def _filtered_search(self, state: Snapshot, queries: Words, k: int, radius: int, filter: Filter) -> list[Hits]:
         """If the filter is true of k of the nearest few, those are the answer; if not, it is asked of all items."""
         if len(queries) > FEW:
-            return self._hits(state, *self._keys(state, queries, k, radius, self._allowed(state, filter)), k, radius)
+            return self._nearest(state, queries, k, radius, self._allowed(state, filter))
         look = max(FIRST_LOOK, 4 * k)
-        near = self._hits(state, *self._keys(state, queries, look, radius, None), look, radius)
+        near = self._nearest(state, queries, look, radius, None)
         answers = [_matching(hits, filter, k) for hits in near]
         short = [q for q in range(len(near)) if len(answers[q]) < k and len(near[q]) == look]
         if short:
-            allowed = self._allowed(state, filter)
-            rest = self._hits(state, *self._keys(state, queries[short], k, radius, allowed), k, radius)
+            rest = self._nearest(state, queries[short], k, radius, self._allowed(state, filter))
             for q, hits in zip(short, rest, strict=True):
-                answers[q] = hits
+                answers[q] = replace(hits, looked_at=(hits.looked_at or 0) + (near[q].looked_at or 0))
         return answers
 
     def _allowed(self, state: Snapshot, filter: Filter) -> tuple[Words, Words]:
@@ -139,14 +139,13 @@ class LocalEngine:
             self._filtered = last
         return last[2]
 
-    def _keys(
+    def _nearest(
         self, state: Snapshot, queries: Words, k: int, radius: int, allowed: tuple[Words, Words] | None
-    ) -> tuple[Keys, Keys]:
-        k = max(min(k, state.items), 1)
-        return state.search(queries, k, radius, allowed, self._pool, self.threads)
-
-    def _hits(self, state: Snapshot, base: Keys, fresh: Keys, k: int, radius: int) -> list[Hits]:
-        """Keys to hits: both parts merged by distance and id, with metadata from the store."""
+    ) -> list[Hits]:
+        """The nearest of both parts, merged by distance and id, with metadata from the store."""
+        looked_at = np.zeros(len(queries), np.int64)
+        most = max(min(k, state.items), 1)
+        base, fresh = state.search(queries, most, radius, allowed, self._pool, self.threads, looked_at)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         for old, new in zip(base, fresh, strict=True):
             a, b = kernels.found(old, radius), kernels.found(new, radius)
@@ -154,12 +153,14 @@ class LocalEngine:
             found.append((rows, np.concatenate((a[1], b[1]))))
         named = self.store.named(np.unique(np.concatenate([rows for rows, _ in found])).tolist())
         answers = []
-        for rows, distances in found:
+        for (rows, distances), looked in zip(found, looked_at.tolist(), strict=True):
             best = sorted(
                 (d, *named[row]) for d, row in zip(distances.tolist(), rows.tolist(), strict=True)
             )[:k]  # fmt: skip
-            distance = np.array([d for d, _, _ in best], np.int64)
-            answers.append(Hits([name for _, name, _ in best], distance, [json.loads(entry) for _, _, entry in best]))
+            distance = np.array([d for d, _, _, _ in best], np.int64)
+            codes = np.frombuffer(b"".join(code for _, _, _, code in best), np.uint8).reshape(-1, self.bits // 8)
+            entries = [json.loads(entry) for _, _, entry, _ in best]
+            answers.append(Hits([name for _, name, _, _ in best], distance, entries, codes, looked))
         return answers
 
     def _current(self, last: bool) -> Snapshot | None:
@@ -243,4 +244,6 @@ def _lags(base: CodeFile | None, mark: Mark) -> bool:
 
 def _matching(hits: Hits, filter: Filter, k: int) -> Hits:
     kept = [i for i, entry in enumerate(hits.metadata) if matches(filter, entry)][:k]
-    return Hits([hits.ids[i] for i in kept], hits.distances[kept], [hits.metadata[i] for i in kept])
+    assert hits.codes is not None
+    entries = [hits.metadata[i] for i in kept]
+    return Hits([hits.ids[i] for i in kept], hits.distances[kept], entries, hits.codes[kept], hits.looked_at)

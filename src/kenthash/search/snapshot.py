@@ -58,8 +58,12 @@ class Snapshot:
         allowed: tuple[Words, Words] | None,
         pool: ThreadPoolExecutor,
         threads: int,
+        looked_at: NDArray[np.int64] | None = None,
     ) -> tuple[Keys, Keys]:
-        """The k best keys of each query in the code file and among the fresh items."""
+        """The k best keys of each query in the code file and among the fresh items. To `looked_at`, if given, is added
+        how many codes each query was compared with."""
+        looked = np.zeros(len(queries), np.int64) if looked_at is None else looked_at
+        looked += len(self.fresh.codes)
         base, fresh = allowed or (self.present, ALL)
         heaps = kernels.new_heaps(len(queries), k, radius)
         if self.base.tables is not None and not self.costs:
@@ -67,27 +71,36 @@ class Snapshot:
         if len(queries) > 1 and threads > 1:
             parts = [slice(i, None, threads) for i in range(min(threads, len(queries)))]
             for part, done in zip(
-                parts, pool.map(lambda part: self._base(queries[part], base, heaps[part]), parts), strict=True
+                parts,
+                pool.map(lambda part: self._base(queries[part], base, heaps[part], looked[part]), parts),
+                strict=True,
             ):
                 heaps[part] = done
         else:
-            heaps = self._base(queries, base, heaps, pool if threads > 1 else None, threads)
+            heaps = self._base(queries, base, heaps, looked, pool if threads > 1 else None, threads)
         new = kernels.new_heaps(len(queries), k, radius)
         kernels.scan(queries, self.fresh.codes, 0, len(self.fresh.codes), fresh, new)
         return heaps, new
 
     def _base(
-        self, queries: Words, allowed: Words, heaps: Keys, pool: ThreadPoolExecutor | None = None, threads: int = 1
+        self,
+        queries: Words,
+        allowed: Words,
+        heaps: Keys,
+        looked: NDArray[np.int64],
+        pool: ThreadPoolExecutor | None = None,
+        threads: int = 1,
     ) -> Keys:
         queries, heaps = np.ascontiguousarray(queries), np.ascontiguousarray(heaps)
         codes, tables = self.base.codes, self.base.tables
         left = list(range(len(queries)))
         if tables is not None:
             budget = self.costs[0].budget(len(codes))
-            left = [q for q in left if not self._hash(tables, queries[q], allowed, budget, heaps[q])]
+            left = [q for q in left if not self._hash(tables, queries[q], allowed, budget, heaps[q], looked[q : q + 1])]
         if not left:
             return heaps
         rest = np.ascontiguousarray(heaps[left])
+        looked[left] += len(codes)
         if pool is None or codes.size < SPLIT:
             kernels.scan(queries[left], codes, 0, len(codes), allowed, rest)
         else:
@@ -95,13 +108,17 @@ class Snapshot:
         heaps[left] = rest
         return heaps
 
-    def _hash(self, tables: mih.Tables, query: Words, allowed: Words, budget: int, heap: Keys) -> bool:
+    def _hash(
+        self, tables: mih.Tables, query: Words, allowed: Words, budget: int, heap: Keys, looked: NDArray[np.int64]
+    ) -> bool:
         """Whether hashing found the k best. If not, the heap is as before, but for a nearer bound on their distance."""
         self.failures[0] += 1
         if self.failures[0] > PATIENCE and self.failures[0] % RETRY:
             return False
         none = heap[0]
-        if tables.search(query, self.base.codes, allowed, int(FREE * budget), budget, heap) >= 0:
+        count = tables.search(query, self.base.codes, allowed, int(FREE * budget), budget, heap)
+        looked += abs(count)
+        if count >= 0:
             self.failures[0] = 0
             return True
         heap[:] = min(none, ((heap[0] >> np.uint64(32)) + np.uint64(1)) << np.uint64(32))

@@ -164,12 +164,13 @@ class Store:
         rows = self.connection.execute("SELECT row FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id")
         return np.fromiter((row for (row,) in rows), np.int64)
 
-    def named(self, rows: Sequence[int]) -> dict[int, tuple[str, str]]:
-        """Id and metadata (as JSON) by row."""
+    def named(self, rows: Sequence[int]) -> dict[int, tuple[str, str, bytes]]:
+        """Id, metadata (as JSON) and code by row."""
         found = self.connection.execute(
-            "SELECT row, id, metadata FROM items WHERE row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
+            "SELECT row, id, metadata, code FROM items WHERE row IN (SELECT value FROM json_each(?))",
+            (json.dumps(rows),),
         )
-        return {row: (name, entry) for row, name, entry in found}
+        return {row: (name, entry, code) for row, name, entry, code in found}
 
     def matching(self, filter: Filter) -> NDArray[np.int64]:
         """The rows for which a filter is true."""

@@ -1,0 +1,119 @@
+"""Clients for the bench of the service: kept-alive connections in one process, as cheap as they can be.
+
+Requests go out either as soon as the last one is answered, or at a fixed rate on a schedule; then a request's time
+counts from when it was due, so that a server which falls behind does not look good for being asked less.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+LIMIT = 30.0  # seconds to wait for one answer
+
+
+@dataclass
+class Load:
+    seconds: list[float] = field(default_factory=list)  # of each answer
+    errors: int = 0  # answers other than 200, and connections that broke
+    took: float = 0.0
+
+
+class _Client(asyncio.Protocol):
+    """One connection, one request at a time."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.answer: asyncio.Future[int] | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(self.buffer[:end]).lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+        if len(self.buffer) >= end + 4 + length and self.answer is not None and not self.answer.done():
+            self.buffer.clear()
+            self.answer.set_result(int(head[9:12]))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_result(0)
+
+    async def ask(self, request: bytes) -> int:
+        """The status; 0 where the connection broke or nothing came."""
+        assert self.transport is not None
+        self.answer = asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        try:
+            return await asyncio.wait_for(self.answer, LIMIT)
+        except TimeoutError:
+            return 0
+
+
+async def _one(
+    host: str, port: int, requests: list[bytes], first: float, period: float, end: float, load: Load
+) -> None:
+    loop = asyncio.get_running_loop()
+    _, client = await loop.create_connection(_Client, host, port)
+    due, number = first, 0
+    while True:
+        now = time.perf_counter()
+        if period and now < due:
+            await asyncio.sleep(due - now)
+        start = due if period else time.perf_counter()
+        if start >= end:
+            break
+        status = await client.ask(requests[number % len(requests)])
+        load.seconds.append(time.perf_counter() - start)
+        if status != 200:
+            load.errors += 1
+            _, client = await loop.create_connection(_Client, host, port)
+        due, number = due + period, number + 1
+    if client.transport is not None:
+        client.transport.close()
+
+
+async def _all(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None) -> Load:
+    load, start = Load(), time.perf_counter() + 0.2
+    period = len(bodies) / rate if rate else 0.0
+    await asyncio.gather(
+        *(
+            _one(host, port, [_request(host, port, body) for body in own], start + period * i / len(bodies), period,
+                 start + seconds, load)
+            for i, own in enumerate(bodies)
+        )
+    )  # fmt: skip
+    load.took = time.perf_counter() - start
+    return load
+
+
+def _request(host: str, port: int, body: bytes) -> bytes:
+    head = f"POST /search HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _process(
+    pipe: Connection, host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None
+) -> None:
+    pipe.send(asyncio.run(_all(host, port, bodies, seconds, rate)))
+
+
+def drive(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None = None) -> Load:
+    """Have one process ask for so many seconds, with a connection for each list of bodies, which it goes through again
+    and again; `rate` is that of all of them together."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_process, args=(theirs, host, port, bodies, seconds, rate))
+    process.start()
+    theirs.close()
+    load: Load = ours.recv()
+    process.join()
+    return load

@@ -1,0 +1,185 @@
+"""`kenthash bench serve`: the real server on an index of a million codes, asked by clients on the same machine.
+
+By id: engine and HTTP alone, at a fixed rate and as fast as it goes. By words that were never asked before: with the
+light encoder. And the server's memory meanwhile.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from kenthash.bench.load import Load, drive
+from kenthash.bench.search import BITS, make_codes
+from kenthash.errors import KenthashError
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import HeadConfig
+from kenthash.search import Index
+
+CLIENTS, RATE = 32, 300.0
+K = 24  # as the page asks
+QUERIES = 200  # different ones a client
+WORDS = ["dog", "cat", "horse", "boat", "lamp", "river", "child", "woman", "kite", "tree", "house", "bridge", "beach",
+         "night", "red", "green", "small", "old", "two", "three", "behind", "under", "near", "holding"]  # fmt: skip
+
+
+def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 0.0) -> dict[str, Any]:
+    """Figures of each kind of request. `minutes` lengthens the run at the fixed rate, in which memory is watched."""
+    with tempfile.TemporaryDirectory(prefix="kenthash-bench-") as folder:
+        index, model = _index(Path(folder), items), _model(Path(folder))
+        with _server(index, model, Path(folder) / "log") as (host, port, process):
+            result: dict[str, Any] = {"items": items, "clients": CLIENTS}
+            drive(host, port, _by_id(items, 9), 2)  # connections, caches of the disk
+            memory: list[float] = []
+
+            def ask(bodies: list[list[bytes]], for_seconds: float, rate: float | None = None) -> dict[str, float]:
+                before = _processor(process.pid)
+                load = drive(host, port, bodies, for_seconds, rate)
+                return _figures(load, _processor(process.pid) - before)
+
+            with _watched(process.pid, memory):
+                result[f"by id, {RATE:g} a second"] = ask(_by_id(items, 0), max(seconds, 60 * minutes), RATE)
+            result["by id, as fast as it goes"] = ask(_by_id(items, 1), seconds)
+            result["by words, one client"] = ask(_by_words(1, 2), seconds)
+            result["by words, as fast as it goes"] = ask(_by_words(CLIENTS, 3), seconds)
+            result["memory, MB"] = _memory(memory)
+    return result
+
+
+def _index(folder: Path, items: int) -> Path:
+    codes, _ = make_codes(items, 1, "clustered")
+    path = folder / "bench.kh"
+    with Index.create(path, BITS) as index:
+        for start in range(0, items, 250_000):
+            part = codes[start : start + 250_000]
+            index.add([_name(i) for i in range(start, start + len(part))], part)
+        index.compact()
+    return path
+
+
+def _model(folder: Path) -> Path:
+    """Heads that have learnt nothing take as long as any."""
+    head = HeadConfig()
+    Hasher(HasherConfig(BITS, 1280, 384, head, head, "light")).save(folder / "model")
+    return folder / "model"
+
+
+@contextmanager
+def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, subprocess.Popen[str]]]:
+    command = [sys.executable, "-m", "kenthash", "serve", "--index", str(index), "--model", str(model)]
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--json"], stdout=subprocess.PIPE, stderr=stream, text=True
+        )
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise KenthashError(f"the server did not start: {log.read_text()[-500:].strip()}")
+            url = json.loads(line)["url"]
+            _until_counted(url)
+            parts = urlsplit(url)
+            yield str(parts.hostname), int(parts.port or 0), process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def _until_counted(url: str) -> None:
+    """The walk through the items after the start is not what is measured."""
+    for _ in range(600):
+        with urllib.request.urlopen(f"{url}/labels") as answer:
+            if json.load(answer)["complete"]:
+                return
+        time.sleep(0.5)
+
+
+def _name(number: int) -> str:
+    return f"item {number:09}"
+
+
+def _by_id(items: int, seed: int) -> list[list[bytes]]:
+    numbers = np.random.default_rng(seed).integers(0, items, (CLIENTS, QUERIES))
+    return [[json.dumps({"id": _name(number), "k": K}).encode() for number in own] for own in numbers]
+
+
+def _by_words(clients: int, seed: int) -> list[list[bytes]]:
+    """Eight words each, so many different ones that none comes twice."""
+    rng = np.random.default_rng(seed)
+    return [
+        [json.dumps({"text": " ".join(rng.choice(WORDS, 8)), "k": K}).encode() for _ in range(40 * QUERIES // clients)]
+        for _ in range(clients)
+    ]
+
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time that a process has had, where /proc tells it: what counts on a busy machine."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _figures(load: Load, processor: float) -> dict[str, float]:
+    times = 1e3 * np.array(load.seconds)
+    p50, p99 = np.percentile(times, (50, 99))
+    return {
+        "requests": len(times),
+        "requests_a_second": round(len(times) / load.took, 1),
+        "p50_ms": round(float(p50), 2),
+        "p99_ms": round(float(p99), 2),
+        "max_ms": round(float(times.max()), 2),
+        "server_cpu_ms": round(1e3 * processor / len(times), 2),
+        "errors": load.errors,
+    }
+
+
+@contextmanager
+def _watched(pid: int, memory: list[float]) -> Iterator[None]:
+    """Note the resident memory of a process every second, where /proc tells it."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            try:
+                text = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                return
+            memory.append(int(text.partition("VmRSS:")[2].split()[0]) / 1024)
+            stop.wait(1)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+def _memory(memory: list[float]) -> dict[str, float]:
+    """At the start and the end of the run at the fixed rate, and the trend of its second half."""
+    if len(memory) < 4:
+        return {}
+    half = np.array(memory[len(memory) // 2 :])
+    slope = np.polyfit(np.arange(len(half)) / 60, half, 1)[0]
+    return {"start": round(memory[0], 1), "end": round(memory[-1], 1), "a_minute": round(float(slope), 2)}
+
+
+def render(result: dict[str, Any]) -> str:
+    lines = [f"{result['items']:,} codes of {BITS} bits, k = {K}, {result['clients']} clients on the same machine"]
+    for name, figures in result.items():
+        if isinstance(figures, dict):
+            lines.append(f"{name:<30} " + "  ".join(f"{key} {value:,}" for key, value in figures.items()))
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""`kenthash serve`."""
+
+import json
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import typer
+
+
+def serve(
+    index: str = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://..."),
+    model: Path | None = typer.Option(None, help="The run that encodes queries. [default: the one noted in the index]"),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on; others than loopback need a key."),
+    port: int = typer.Option(8000, min=0, max=65535, help="The port; 0 for any that is free."),
+    api_key_file: Path | None = typer.Option(None, help="A file with the key that requests must bring."),
+    writable: bool = typer.Option(False, "--writable", help="Let requests add, change and remove items."),
+    pictures: list[Path] = typer.Option([], help="Show only pictures below this folder. [default: those indexed]"),
+    timeout: float = typer.Option(30.0, min=0.1, help="Seconds that a request may take."),
+    max_upload: int = typer.Option(20, min=1, help="MiB that a request may send."),
+    max_requests: int = typer.Option(64, min=1, help="Requests at work at once; more are told to come back (503)."),
+    log_queries: bool = typer.Option(False, "--log-queries", help="Log what people look for, too."),
+    show: bool = typer.Option(False, "--open", help="Open the page in a browser, where there is a screen."),
+    as_json: bool = typer.Option(False, "--json", help="Print the address as one JSON value."),
+) -> None:
+    """Serve an index: a page to search with, and an HTTP API (/docs). Prints its address; logs are JSON lines on
+    standard error. SIGTERM ends it after the requests at work; SIGHUP, or a change on disk, loads index and model anew.
+
+    \b
+        kenthash serve --index photos.kh
+        kenthash serve --index photos.kh --host 0.0.0.0 --api-key-file key.txt --port 8080
+    """
+    from kenthash.errors import DataError, UsageError
+
+    for folder in pictures:
+        if not folder.is_dir():
+            raise DataError(f"{folder}: there is no such folder")
+    try:
+        from kenthash.service.auth import read_key
+        from kenthash.service.server import serve as run
+        from kenthash.service.settings import Settings
+    except ImportError as error:
+        raise UsageError(f"the service needs {error.name}: pip install 'kenthash[serve]'") from error
+    settings = Settings(
+        index,
+        model,
+        host,
+        port,
+        key=read_key(api_key_file) if api_key_file is not None else None,
+        writable=writable,
+        log_queries=log_queries,
+        pictures=tuple(pictures),
+        seconds=timeout,
+        max_body=max_upload << 20,
+        max_in_flight=max_requests,
+    )
+
+    def started(url: str, items: int) -> None:
+        typer.echo(json.dumps({"url": url, "items": items}) if as_json else f"{items:,} items at {url}")
+        # Without a screen `webbrowser` would start a browser for the terminal, in the way of the log.
+        if show and (sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()):
+            webbrowser.open(url)
+
+    run(settings, started)

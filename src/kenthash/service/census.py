@@ -1,0 +1,68 @@
+"""A walk through all items in the background: how often each label comes, and the codes of the items' texts."""
+
+import threading
+import time
+from collections import Counter
+
+from kenthash.errors import KenthashError
+from kenthash.search import Index
+from kenthash.service import logs
+from kenthash.service.encoding import Encoding
+from kenthash.service.texts import TextCodes
+
+STEP = 500  # items looked at at once
+MAX_LABELS = 100_000  # told apart
+PAUSE = 1.0  # of the time a step took: so that requests have the machine
+
+
+class Census:
+    def __init__(self, index: Index, encoding: Encoding, target: str, model: str) -> None:
+        self._index, self._encoding = index, encoding
+        self.labels: list[tuple[str, int]] = []
+        self.complete = False
+        self.texts = TextCodes(index, encoding, target, model)
+        self._changed, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="census", daemon=True)
+        self._thread.start()
+
+    def again(self) -> None:
+        """Items have changed."""
+        self._changed.set()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._changed.set()
+        self._encoding.batcher.drop_background()
+        self._thread.join()
+        self.texts.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._changed.clear()
+            start = time.monotonic()
+            try:
+                self._walk()
+            except Exception as error:
+                if not self._stop.is_set():
+                    logs.write("census failed", "warning", error=str(error), expected=isinstance(error, KenthashError))
+            self._stop.wait(max(1.0, 4 * (time.monotonic() - start)))  # many changes in a row are looked at together
+            self._changed.wait()
+
+    def _walk(self) -> None:
+        counts: Counter[str] = Counter()
+        after = ""
+        while (names := self._index.list_ids(after, STEP)) and not self._stop.is_set():
+            start = time.monotonic()
+            items = [item for item in self._index.get(names) if item is not None]
+            for item in items:
+                labels = item.metadata.get("labels")
+                if isinstance(labels, list) and len(counts) < MAX_LABELS:
+                    counts.update(labels)
+            self.texts.add(items)
+            after = names[-1]
+            self._stop.wait(PAUSE * (time.monotonic() - start))
+        if self._stop.is_set():
+            return
+        self.labels = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        self.complete = True
+        self.texts.finish()

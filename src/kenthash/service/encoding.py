@@ -1,0 +1,102 @@
+"""Queries to codes: words and pictures, through the cache and the batches of the one encoder thread."""
+
+import hashlib
+from collections.abc import Sequence
+from io import BytesIO
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from kenthash.codes import Codes
+from kenthash.data.pictures import FORMATS, BadPicture, open_picture
+from kenthash.encoders.transforms import to_batch
+from kenthash.model.hasher import Hasher
+from kenthash.service.batching import Batcher, Code, Kind
+from kenthash.service.lru import LRU
+from kenthash.service.metrics import Metrics
+from kenthash.service.problems import Problem
+from kenthash.service.settings import Settings
+from kenthash.service.workers import Workers
+
+CACHE = 8 << 20  # bytes of queries and their codes: a next page does not encode again
+ENTRY = 300  # bytes of one, besides its text
+
+
+class Encoding:
+    def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, openers: Workers) -> None:
+        self.hasher, self._settings, self._metrics, self._openers = hasher, settings, metrics, openers
+        self._cache: LRU[Code] = LRU(CACHE)
+        self.able = bool(hasher.config.encoder)  # to read words and pictures, not only vectors from elsewhere
+        encoder = hasher.encoder if self.able else None
+        self.texts = Kind("text", hasher.encode_texts, encoder.text_chunk if encoder else 1)
+        self.pictures = Kind("image", self._encode_pictures, encoder.picture_chunk if encoder else 1)
+        self.batcher = Batcher(settings.max_queue, self._report)
+
+    def warm_up(self) -> None:
+        """The first batches are slow: they are not left to a user."""
+        if self.able:
+            self.hasher.encode_texts(["a picture"])
+            self.hasher.encode_pictures([Image.new("RGB", (64, 64))])
+
+    async def text(self, text: str) -> Code:
+        self._check_able()
+        key = ("text", text)
+        if (code := self._cached(key)) is None:
+            code = await self.batcher.encode(self.texts, text)
+            self._cache.put(key, code, ENTRY + 4 * len(text))
+        return code
+
+    async def picture(self, content: bytes) -> Code:
+        self._check_able()
+        key = ("image", hashlib.sha256(content).digest())
+        if (code := self._cached(key)) is None:
+            pixels = await self._openers.run(self._open, content)
+            code = await self.batcher.encode(self.pictures, pixels)
+            self._cache.put(key, code, ENTRY)
+        return code
+
+    def close(self) -> None:
+        self.batcher.close()
+
+    def _cached(self, key: tuple[str, object]) -> Code | None:
+        code = self._cache.get(key)
+        if code is not None:
+            self._metrics.cached.labels("code").inc()
+        return code
+
+    def _check_able(self) -> None:
+        if not self.able:
+            detail = "this model was trained on vectors from elsewhere: search by the id of an item instead"
+            raise Problem("no-encoder", detail)
+
+    def _open(self, content: bytes) -> Tensor:
+        """A stranger's bytes to the encoder's input; a picture too large is refused by its header, before decoding."""
+        try:
+            check_pixels(content, self._settings.max_pixels)
+            encoder = self.hasher.encoder
+            return encoder.transform(open_picture(content, encoder.size))
+        except BadPicture as error:
+            raise Problem("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
+
+    def _encode_pictures(self, pixels: Sequence[Tensor]) -> Codes:
+        with torch.inference_mode():
+            vectors = self.hasher.encoder.encode_pictures(to_batch(list(pixels)))
+        return self.hasher.encode_image_features(vectors.float().cpu().numpy())
+
+    def _report(self, kind: str, items: int, seconds: float) -> None:
+        self._metrics.batches.labels(kind).observe(items)
+        self._metrics.encode_seconds.labels(kind).inc(seconds)
+
+
+def check_pixels(content: bytes, most: int) -> None:
+    too_large = Problem("too-large", f"a picture of too many pixels: at most {most // 10**6} megapixels are taken")
+    try:
+        with Image.open(BytesIO(content), formats=FORMATS) as picture:
+            width, height = picture.size
+    except Image.DecompressionBombError as error:
+        raise too_large from error
+    except Exception as error:  # decoders raise anything on a hostile file
+        raise BadPicture("the file is not a picture that can be read: send a JPEG, PNG or WebP file") from error
+    if width * height > most:
+        raise too_large

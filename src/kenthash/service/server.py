@@ -1,0 +1,78 @@
+"""Running the service: a socket, uvicorn, and a shutdown that lets requests end."""
+
+import errno
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from kenthash.errors import KenthashError, UsageError
+from kenthash.service import logs
+from kenthash.service.app import make_app
+from kenthash.service.auth import check_binding
+from kenthash.service.service import Service, make_service
+from kenthash.service.settings import Settings
+
+BACKLOG = 128
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which also says that it is stopping: /readyz tells a load balancer."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.service.state.draining = True
+        super().handle_exit(sig, frame)
+
+
+def serve(settings: Settings, started: Callable[[str, int], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `started` is told the address and the number of items once requests are taken."""
+    check_binding(settings.host, settings.key)
+    listener = bind(settings.host, settings.port)
+    try:
+        service = make_service(settings)
+        logs.install()
+        config = uvicorn.Config(
+            make_app(service),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(settings.seconds) + 1,
+            proxy_headers=False,
+            ws="none",
+        )
+        server = Server(config, service)
+        # Ours until uvicorn sets its own, so that no signal is lost in between. They are again when it has ended and
+        # raises what it got once more: that is no error.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.handle_exit)
+        listener.listen(BACKLOG)
+        started(address(listener), service.state.served.stats.items)
+        server.run([listener])
+    finally:
+        listener.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} of {host} is in use: choose another with --port, or 0 for any") from error
+        raise KenthashError(f"{host}, port {port}: cannot listen there: {error.strerror}") from error
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

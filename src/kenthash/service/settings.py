@@ -1,0 +1,28 @@
+"""What a service is allowed to do and to spend. The limits hold for each request unless said."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    index: str  # a file, milvus://... or postgresql://...
+    model: Path | None = None  # by default the one noted in the index
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key: str | None = None
+    writable: bool = False
+    log_queries: bool = False
+    pictures: tuple[Path, ...] = ()  # folders outside which no picture is shown; by default those that were indexed
+    seconds: float = 30.0
+    max_body: int = 20 << 20  # bytes
+    max_pixels: int = 50_000_000  # of an uploaded picture
+    max_in_flight: int = 64  # requests at work at once, all together; more are told to come back
+    max_queue: int = 128  # texts and pictures that wait for the encoder
+    thumbnail_bytes: int = 64 << 20  # of thumbnails kept in memory
+    threads: int = 2  # that search, and as many that open pictures
+
+
+MAX_TEXT = 2000  # characters of a query
+MAX_PAGE = 100  # hits of an answer
+MAX_OFFSET = 9_900

@@ -1,0 +1,104 @@
+"""What is being served: one index with its model. A reload makes a new one beside it, and the old one goes when the
+last request that uses it has ended."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from kenthash.errors import UsageError
+from kenthash.model.hasher import Hasher
+from kenthash.search import Index, Stats
+from kenthash.search.models import digest, model_for
+from kenthash.service.census import Census
+from kenthash.service.encoding import Encoding
+from kenthash.service.metrics import Metrics
+from kenthash.service.settings import Settings
+from kenthash.service.workers import Workers
+
+
+class Served:
+    """An open index and the model of its codes. `held` while in use; closed after `retire` when nobody holds it."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, openers: Workers) -> None:
+        self.index = Index.open(settings.index)
+        try:
+            self.folder = model_for(self.index, settings.model)
+            self.digest = digest(self.folder)
+            hasher = Hasher.load(self.folder)
+            if hasher.bits != self.index.bits:
+                raise UsageError(f"{self.folder}: makes {hasher.bits} bits, the index holds {self.index.bits}")
+            self.encoding = Encoding(hasher, settings, metrics, openers)
+        except BaseException:
+            self.index.close()
+            raise
+        self.config = hasher.config
+        self.encoding.warm_up()
+        self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile
+        self.stats: Stats = self.index.stats()
+        metrics.items.set(self.stats.items)
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._holders, self._retired = 0, False
+        self.census = Census(self.index, self.encoding, settings.index, self.digest)
+
+    def refresh(self) -> None:
+        """After a change of the items: the counts that answers tell."""
+        self.stats = self.index.stats()
+        self._metrics.items.set(self.stats.items)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self._lock:
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                last = self._retired and self._holders == 0
+            if last:
+                threading.Thread(target=self._close, name="closing").start()  # waits for threads: not in the event loop
+
+    def retire(self) -> None:
+        with self._lock:
+            self._retired = True
+            idle = self._holders == 0
+        if idle:
+            self._close()
+
+    def _close(self) -> None:
+        self.census.close()
+        self.encoding.close()
+        self.index.close()
+
+    def about_model(self) -> dict[str, object]:
+        config = self.config
+        return {**config.about, "bits": config.bits, "digest": self.digest, "encoder_trained": config.encoder_trained}
+
+
+class State:
+    def __init__(self, make: Callable[[], Served]) -> None:
+        self._make = make
+        self._served = make()
+        self.draining = False
+
+    @property
+    def served(self) -> Served:
+        return self._served
+
+    @contextmanager
+    def use(self) -> Iterator[Served]:
+        served = self._served
+        with served.held():
+            yield served
+
+    def reload(self) -> None:
+        """Whatever fails, fails before the change: then the old one goes on."""
+        new = self._make()
+        old, self._served = self._served, new
+        old.retire()
+
+    def close(self) -> None:
+        self._served.retire()

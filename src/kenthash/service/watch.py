@@ -1,0 +1,89 @@
+"""A look at the disk every second: new items are counted, and a new index or model is loaded beside the old one.
+
+SIGHUP asks for a reload at once. No request is lost by one: see `state`.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from kenthash.errors import KenthashError
+from kenthash.service import logs
+from kenthash.service.service import Service
+
+EVERY = 1.0  # seconds
+
+
+@asynccontextmanager
+async def watching(service: Service) -> AsyncIterator[None]:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; not the main thread
+        loop.add_signal_handler(signal.SIGHUP, asked.set)
+    task = asyncio.create_task(_watch(service, asked))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(service: Service, asked: asyncio.Event) -> None:
+    target, state = service.settings.index, service.state
+    known, content = _whole(target, state.served.folder), _content(target)
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asked.wait(), EVERY)
+        seen, now = _whole(target, state.served.folder), _content(target)
+        if asked.is_set() or seen != known:
+            asked.clear()
+            await _reload(service)
+            known, content = seen, now
+        elif now != content:
+            content = now
+            await _refresh(service)
+
+
+async def _reload(service: Service) -> None:
+    try:
+        await asyncio.to_thread(service.state.reload)
+    except Exception as error:
+        service.metrics.reloads.labels("failed").inc()
+        if isinstance(error, KenthashError):  # such as a model that is still being written
+            logs.write("reload failed: the old index and model stay", "warning", error=str(error))
+        else:
+            logs.write_error("reload failed: the old index and model stay", error)
+    else:
+        service.metrics.reloads.labels("done").inc()
+        logs.write("reloaded", items=service.state.served.stats.items)
+
+
+async def _refresh(service: Service) -> None:
+    with service.state.use() as served:
+        try:
+            await asyncio.to_thread(served.refresh)
+            served.census.again()
+        except KenthashError as error:
+            logs.write("the index could not be looked at", "warning", error=str(error))
+
+
+def _whole(target: str, model: Path) -> list[tuple[int, ...]]:
+    """What tells that the index or the model was replaced: not that items came or went, which needs no reload."""
+    marks = [_mark(model / "config.json"), _mark(model / "model.safetensors")]
+    return marks if "://" in target else [*marks, _mark(Path(target))[:1]]
+
+
+def _content(target: str) -> list[tuple[int, ...]]:
+    """What tells that a local index has other items."""
+    return [] if "://" in target else [_mark(Path(target)), _mark(Path(f"{target}-wal"))]
+
+
+def _mark(file: Path) -> tuple[int, ...]:
+    try:
+        about = file.stat()
+    except OSError:
+        return ()
+    return about.st_ino, about.st_mtime_ns, about.st_size

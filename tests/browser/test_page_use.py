@@ -1,0 +1,206 @@
+"""How the page looks and is worked: keys, the drawer, light and dark, phone to wide, and what axe-core says of it.
+
+Every view leaves a picture in artifacts/screenshots.
+"""
+
+from pathlib import Path
+
+import pytest
+from on_page import ask, distances, ids, settled
+
+from components import need
+
+SCREENSHOTS = Path(__file__).parents[2] / "artifacts" / "screenshots"
+WORDS = "two dogs in the park"
+PHONE = {"width": 390, "height": 844, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
+DARK = {"color_scheme": "dark"}
+WIDE = {"width": 2200, "height": 1200}
+
+
+def found(page, url):
+    page.goto(f"{url}?q={WORDS}")
+    settled(page)
+
+
+def start(page, url):
+    page.goto(url)
+    page.locator("#taste img").first.wait_for()
+
+
+def drawer(page, url):
+    found(page, url)
+    page.locator(".distance").nth(1).click()
+
+
+def viewer(page, url):
+    found(page, url)
+    page.locator(".closer").nth(1).click()
+    page.locator("#viewer img[src]").wait_for()
+
+
+def texts(page, url):
+    start(page, url)
+    page.get_by_role("radio", name="Texts").check()
+    ask(page, WORDS)
+
+
+def filtered(page, url):
+    page.goto(f"{url}?like=scenes/pictures/000002.jpg&label=person&filter=place is not null")
+    settled(page)
+
+
+def empty(page, url):
+    page.goto(f"{url}?q={WORDS}&filter=place = 'nowhere'")
+    page.locator("#notice h2").wait_for()
+
+
+def error(page, url):
+    page.goto(url)
+    page.locator("#chips .chip").first.wait_for()
+    page.locator("#file").set_input_files({"name": "holiday.jpg", "mimeType": "image/jpeg", "buffer": b"nothing"})
+    page.locator("#notice.error h2").wait_for()
+
+
+def keys(page, url):
+    start(page, url)
+    page.keyboard.press("?")
+
+
+# Controls above the results that lie on each other.
+OVERLAPS = """() => {
+    const all = [...document.querySelectorAll("#filters button, #finds label")].filter((e) => e.offsetWidth);
+    const boxes = all.map((e) => [e.textContent, e.getBoundingClientRect()]);
+    const cross = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    return boxes.flatMap(([one, a], i) => boxes.slice(i + 1).filter(([, b]) => cross(a, b)).map(([two]) => [one, two]));
+}"""
+VIEWS = [
+    (start, "light", {}),
+    (start, "dark", DARK),
+    (start, "phone", PHONE),
+    (found, "light", {}),
+    (found, "dark", DARK),
+    (found, "phone", PHONE),
+    (found, "wide", WIDE),
+    (drawer, "light", {}),
+    (drawer, "dark", DARK),
+    (drawer, "phone", PHONE),
+    (viewer, "light", {}),
+    (viewer, "phone", {**PHONE, **DARK}),
+    (texts, "light", {}),
+    (filtered, "dark", DARK),
+    (filtered, "phone", PHONE),
+    (empty, "light", {}),
+    (error, "dark", DARK),
+    (keys, "light", {}),
+]
+
+
+@pytest.mark.parametrize(("view", "name", "options"), VIEWS, ids=[f"{view.__name__}-{name}" for view, name, _ in VIEWS])
+def test_a_view_is_accessible_and_fits(new_page, url, view, name, options):
+    axe = need("axe_playwright_python.sync_playwright").Axe()
+    page = new_page(**options, reduced_motion="reduce")
+    view(page, url)
+    page.wait_for_load_state("networkidle")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{view.__name__}-{name}.png")
+    result = axe.run(page, options={"resultTypes": ["violations"]}).response
+    assert result["passes"], "axe-core looked at nothing"
+    grave = [(v["id"], v["nodes"][0]["html"]) for v in result["violations"] if v["impact"] in ("serious", "critical")]
+    assert not grave
+    width, wanted = page.evaluate("() => [innerWidth, document.documentElement.scrollWidth]")
+    assert wanted <= width == options.get("width", 1280)
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_the_theme_follows_the_system_until_one_is_chosen(new_page, url):
+    def brightness(page):
+        return page.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number)")
+
+    page = new_page(**DARK)
+    page.goto(url)
+    assert max(brightness(page)[:3]) < 60
+    page.get_by_role("button", name="Light or dark").click()
+    assert min(brightness(page)[:3]) > 200
+    page.reload()
+    assert min(brightness(page)[:3]) > 200
+
+
+def test_nothing_moves_when_pictures_come_in(page, url):
+    page.add_init_script("""
+        window.shift = 0;
+        const add = (list) => { for (const entry of list.getEntries()) window.shift += entry.value; };
+        new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
+    """)
+    found(page, url)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("() => shift") < 0.1  # what the field calls good
+    assert page.locator(".card img[loading=lazy][srcset*='512w']").count() == page.locator(".card").count()
+    # Of the sizes that are offered, the browser takes the one that fits the card.
+    sizes = page.locator(".card img").evaluate_all("all => all.map((image) => new URL(image.currentSrc).search)")
+    assert set(sizes) - {""} == {"?size=256"}
+
+
+def test_everything_by_keyboard(page, url):
+    page.goto(url)
+    page.locator("#chips .chip").first.wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type(WORDS)
+    with page.expect_response("**/search"):
+        page.keyboard.press("Enter")
+    settled(page)
+    order, cards = ids(page), page.locator(".card")
+    columns = cards.evaluate_all("cards => cards.filter((card) => card.offsetTop === cards[0].offsetTop).length")
+
+    def focused():
+        return cards.evaluate_all("cards => cards.findIndex((card) => card.contains(document.activeElement))")
+
+    steps = [("ArrowDown", 0), ("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0)]
+    for key, place in [*steps, ("End", len(order) - 1), ("Home", 0), ("ArrowRight", 1)]:
+        page.keyboard.press(key)
+        assert focused() == place, key
+    page.keyboard.press("o")
+    assert page.locator("#viewer").is_visible()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !document.querySelector('#viewer').open")
+    page.wait_for_function("() => document.activeElement.closest('.card') === document.querySelectorAll('.card')[2]")
+    page.keyboard.press("b")
+    assert page.locator("#hood").is_visible()
+    page.keyboard.press("ArrowRight")  # the drawer goes along
+    assert f"{distances(page)[3]} of 64" in page.locator("#hood .subject").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("#hood").is_hidden() and focused() == 3
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    with page.expect_response("**/search"):
+        page.keyboard.press("Enter")
+    page.wait_for_url("**/?like=*")
+    settled(page)
+    page.wait_for_function("() => document.activeElement.closest('.card') === document.querySelector('.card')")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("() => document.activeElement.id") == "words"
+
+
+@pytest.mark.parametrize("find", ["pictures", "texts"])
+def test_the_drawer_tells_the_truth(page, url, collection, find):
+    page.goto(url)
+    page.get_by_role("radio", name=find).check()
+    told = ask(page, WORDS)
+    page.locator(".distance").nth(2).click()
+    code = collection.hasher.encode_texts([WORDS])[0].tobytes()
+    hit = bytes.fromhex(told["hits"][2]["code"])
+    assert page.locator("#hood .hex").all_inner_texts() == [code.hex(), hit.hex()]
+    bits = [[(byte >> i) & 1 for byte in one for i in range(8)] for one in (code, hit)]
+    differ = [i for i in range(64) if bits[0][i] != bits[1][i]]
+    assert len(differ) == distances(page)[2]
+    for place, ones in enumerate(bits):
+        drawn = page.locator("#hood .patterns .pattern").nth(place).locator(".bit")
+        kinds = drawn.evaluate_all("bits => bits.map((bit) => bit.getAttribute('class').split(' ').slice(1))")
+        assert [kind[0] == "one" for kind in kinds] == [bit == 1 for bit in ones]
+        assert [i for i, kind in enumerate(kinds) if "differs" in kind] == differ
+        assert drawn.locator("path").count() == len(differ)  # a mark that does not need colour
+    said = page.locator("#hood").inner_text()
+    assert "8 bytes" in said and "2,048 bytes" in said
+    assert f"{told['timing']['total_ms']:.1f} ms" in said or f"{told['timing']['total_ms']:.0f} ms" in said
+    assert f"{told['looked_at']:,} of {told['items']:,} codes were looked at" in said

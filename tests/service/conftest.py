@@ -1,0 +1,22 @@
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from small_service import Place, Running, make_place, running
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("service"))
+
+
+@pytest.fixture(scope="session")
+def server(place: Place) -> Iterator[Running]:
+    with running(place, "--writable", "--max-upload", "2", "--timeout", "20") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def client(server: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client

@@ -1,0 +1,127 @@
+"""A small index of painted pictures with captions, a model that has learnt nothing, and the real server on them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import httpx
+import numpy as np
+import torch
+from PIL import Image
+
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import HeadConfig
+from kenthash.search import Index
+from kenthash.search.folder import sync_folder
+from kenthash.search.models import claim
+
+ITEMS, BITS = 12, 64
+LABELS = ("dog", "cat", "it's")
+
+
+@dataclass(frozen=True)
+class Place:
+    folder: Path
+
+    @property
+    def index(self) -> Path:
+        return self.folder / "photos.kh"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def photos(self) -> Path:
+        return self.folder / "photos"
+
+
+def jpeg(seed: int, size: tuple[int, int] = (40, 20), orientation: int = 1) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    stream, exif = BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).resize(size).save(stream, "JPEG", exif=exif)
+    return stream.getvalue()
+
+
+def make_model(folder: Path, seed: int = 0) -> Hasher:
+    torch.manual_seed(seed)
+    head = HeadConfig()
+    hasher = Hasher(HasherConfig(BITS, 1280, 384, head, head, "light"))
+    hasher.save(folder)
+    return Hasher.load(folder)
+
+
+def make_place(folder: Path) -> Place:
+    place = Place(folder)
+    (place.photos / "2024").mkdir(parents=True)
+    rows = []
+    for i in range(ITEMS):
+        (place.photos / "2024" / f"{i}.jpg").write_bytes(jpeg(i))
+        rows.append({"file_name": f"2024/{i}.jpg", "text": f"picture number {i}", "labels": [LABELS[i % 3]], "year": i})
+    (place.photos / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hasher = make_model(place.model)
+    with Index.create(place.index, BITS) as index:
+        claim(index, place.model)
+        sync_folder(index, place.photos, hasher.encode_pictures)
+    return place
+
+
+def name(number: int) -> str:
+    return f"photos/2024/{number}.jpg"
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
+@contextmanager
+def running(place: Place, *options: str) -> Iterator[Running]:
+    """The command as a user would start it."""
+    command = [sys.executable, "-m", "kenthash", "serve", "--index", str(place.index), "--port", "0", "--json"]
+    log = place.folder / "log"
+    with log.open("w") as stream:
+        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=stream, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, log.read_text()
+        told = json.loads(line)
+        assert told["items"] == ITEMS
+        yield Running(told["url"], process, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def problem(answer: httpx.Response, status: int, slug: str) -> str:
+    """Check that an answer is a typed error; its detail."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = answer.json()
+    assert told["type"] == f"/errors/{slug}" and told["status"] == status and set(told) == {
+        "type", "title", "status", "detail",
+    }  # fmt: skip
+    assert told["detail"] and "\n" not in told["detail"]
+    return str(told["detail"])
+
+
+def resident(pid: int) -> int:
+    """Most memory that a process has held, in bytes."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+
+
+assert os.environ["OMP_NUM_THREADS"]  # set in tests/conftest.py, for the server as well

@@ -1,0 +1,174 @@
+"""The service as programs see it, against what the index and the model say themselves."""
+
+import json
+import time
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+from PIL import Image
+from small_service import BITS, ITEMS, Place, Running, jpeg, name, problem
+
+from kenthash import Hasher, Index
+from kenthash.codes import hamming
+
+
+def search(client: httpx.Client, **asked: object) -> dict[str, object]:
+    answer = client.post("/search", json=asked)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+def until(client: httpx.Client, address: str, key: str, wanted: object) -> None:
+    for _ in range(300):
+        if client.get(address).json()[key] == wanted:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{address} never said {wanted}")
+
+
+def test_search_by_words_is_exact(client: httpx.Client, place: Place) -> None:
+    text = "picture number 7"
+    code = Hasher.load(place.model).encode_texts([text])
+    with Index.open(place.index) as index:
+        items = [item for item in index.get([name(i) for i in range(ITEMS)]) if item]
+    distances = hamming(code, np.stack([item.code for item in items]))[0]
+    expected = sorted((int(d), item.id) for d, item in zip(distances, items, strict=True))
+    found = search(client, text=text, k=5)
+    assert [(hit["distance"], hit["id"]) for hit in found["hits"]] == expected[:5]
+    assert found["query"] == {"kind": "text", "code": code[0].tobytes().hex(), "bits": BITS}
+    assert found["more"] is True and found["items"] == ITEMS and found["looked_at"] == ITEMS
+    assert found["bytes_per_item"] == 8 and found["timing"]["total_ms"] >= found["timing"]["search_ms"] > 0
+    codes = {item.id: item.code.tobytes().hex() for item in items}
+    for hit in found["hits"]:
+        number = int(hit["id"].rpartition("/")[2].partition(".")[0])
+        assert hit["code"] == codes[hit["id"]] and hit["text"] == f"picture number {number}" and hit["has_image"]
+        assert hit["metadata"].keys() == {"text", "labels", "year"}
+    rest = search(client, text=text, k=100, offset=5)
+    assert [(hit["distance"], hit["id"]) for hit in rest["hits"]] == expected[5:] and rest["more"] is False
+    near = search(client, text=text, radius=expected[3][0])
+    assert len(near["hits"]) == sum(d <= expected[3][0] for d, _ in expected)
+
+
+def test_search_by_picture_and_by_id(client: httpx.Client) -> None:
+    form = {"image": ("x.bin", jpeg(3), "text/plain")}  # what it is called does not matter
+    answer = client.post("/search", files=form, data={"k": "3", "filter": "year >= 3"})
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found["query"]["kind"] == "image" and found["hits"][0]["id"] == name(3) and found["hits"][0]["distance"] == 0
+    assert all(hit["metadata"]["year"] >= 3 for hit in found["hits"])
+    similar = search(client, id=name(3), k=100)
+    assert len(similar["hits"]) == ITEMS - 1 and name(3) not in [hit["id"] for hit in similar["hits"]]
+    assert similar["query"]["code"] == found["query"]["code"]
+    problem(client.post("/search", json={"id": "nobody"}), 404, "not-found")
+
+
+def test_texts_are_found_by_their_own_codes(client: httpx.Client, place: Place) -> None:
+    until(client, "/stats", "finds", ["pictures", "texts"])
+    found = search(client, text="picture number 7", find="texts", k=3)
+    assert found["hits"][0]["id"] == name(7) and found["hits"][0]["distance"] == 0
+    hasher = Hasher.load(place.model)
+    codes = hasher.encode_texts([f"picture number {i}" for i in range(ITEMS)])
+    picture = hasher.encode_pictures([place.photos / "2024" / "4.jpg"])
+    form = {"image": ("x", (place.photos / "2024" / "4.jpg").read_bytes())}
+    hits = client.post("/search", files=form, data={"find": "texts", "k": "100"}).json()["hits"]
+    expected = sorted((int(d), name(i)) for i, d in enumerate(hamming(picture, codes)[0]))
+    assert [(hit["distance"], hit["id"]) for hit in hits] == expected
+    cats = search(client, text="x", find="texts", filter="labels has 'cat'")
+    assert {hit["labels"][0] for hit in cats["hits"]} == {"cat"} and len(cats["hits"]) == ITEMS // 3
+
+
+def test_labels_and_figures(client: httpx.Client, server: Running) -> None:
+    until(client, "/labels", "complete", True)
+    assert client.get("/labels?limit=2").json()["labels"] == [
+        {"label": "cat", "items": 4},
+        {"label": "dog", "items": 4},
+    ]
+    quoted = search(client, text="x", filter="labels has 'it''s'")
+    assert len(quoted["hits"]) == 4
+    stats = client.get("/stats").json()
+    assert (stats["engine"], stats["items"], stats["bits"], stats["encoder"]) == ("local", ITEMS, BITS, "light")
+    assert stats["writable"] is True and stats["key_required"] is False
+    assert client.get("/healthz").json() == {"status": "ok", "key_required": False}
+    assert client.get("/readyz").status_code == 200
+    metrics = client.get("/metrics").text
+    assert 'kenthash_requests_total{method="POST",route="/search",status="200"}' in metrics
+    assert f"kenthash_items {float(ITEMS)}" in metrics
+    assert "<h2><code>POST /search</code></h2>" in client.get("/docs").text
+    assert client.get("/openapi.json").json()["openapi"].startswith("3.")
+
+
+def test_pictures(client: httpx.Client, place: Place) -> None:
+    address = f"/items/{quote(name(5), safe='')}"
+    content = (place.photos / "2024" / "5.jpg").read_bytes()
+    original = client.get(f"{address}/image")
+    assert original.content == content and original.headers["content-type"] == "image/jpeg"
+    small = client.get(f"{address}/thumbnail?size=128")
+    assert small.headers["content-type"] == "image/jpeg" and "private" in small.headers["cache-control"]
+    assert Image.open(BytesIO(small.content)).size == (40, 20)
+    again = client.get(f"{address}/thumbnail?size=128", headers={"If-None-Match": small.headers["etag"]})
+    assert again.status_code == 304 and not again.content
+    plain = client.get(f"/items/{name(5)}/thumbnail?size=128")  # slashes as they are
+    assert plain.content == small.content
+    problem(client.get(f"{address}/thumbnail?size=100000"), 422, "invalid")
+    (place.photos / "2024" / "5.jpg").write_bytes(jpeg(5, orientation=6))  # lies on its side: to be turned
+    turned = client.get(f"{address}/thumbnail?size=128")
+    assert Image.open(BytesIO(turned.content)).size == (20, 40) and turned.headers["etag"] != small.headers["etag"]
+    (place.photos / "2024" / "5.jpg").write_bytes(content)
+
+
+def test_only_indexed_folders_are_shown(client: httpx.Client, place: Place) -> None:
+    secret = place.folder / "secret.jpg"
+    secret.write_bytes(jpeg(99))
+    real = place.photos / "2024" / "6.jpg"
+    content = real.read_bytes()
+    for target in (secret, Path("/etc/passwd")):
+        real.unlink()
+        real.symlink_to(target)
+        for kind in ("image", "thumbnail"):
+            problem(client.get(f"/items/{quote(name(6), safe='')}/{kind}"), 404, "not-found")
+    real.unlink()
+    real.write_text("<svg onload='alert(1)'/>")  # no picture any more, whatever it is called
+    problem(client.get(f"/items/{quote(name(6), safe='')}/image"), 404, "not-found")
+    problem(client.get(f"/items/{quote(name(6), safe='')}/thumbnail"), 404, "not-found")
+    real.write_bytes(content)
+    for key in ("path", "digest"):
+        put = client.put("/items/mine", json={"code": "00" * 8, "metadata": {key: str(secret)}})
+        assert key in problem(put, 422, "invalid")
+    problem(client.get(f"/items/{quote(str(secret), safe='')}/image"), 404, "not-found")
+
+
+def test_items_are_written_and_removed(client: httpx.Client) -> None:
+    strange = "a/b c%?#ü/image"  # ends like the address of a picture
+    address = f"/items/{quote(strange, safe='')}"
+    made = client.put(address, json={"code": "0123456789abcdef", "metadata": {"year": 1999, "labels": ["new"]}})
+    assert made.status_code == 201
+    expected = {"id": strange, "code": "0123456789abcdef", "metadata": {"year": 1999, "labels": ["new"]}}
+    assert made.json() == client.get(address).json() == {**expected, "has_image": False}
+    assert [hit["id"] for hit in search(client, id=name(0), filter="year = 1999")["hits"]] == [strange]
+    by_text = client.put(address, json={"text": "picture number 2"})
+    assert by_text.status_code == 200
+    assert by_text.json()["code"] == search(client, text="picture number 2")["query"]["code"]
+    by_picture = client.put(address, files={"image": ("x", jpeg(1))}, data={"metadata": json.dumps({"year": 5})})
+    assert by_picture.json()["metadata"] == {"year": 5}
+    until(client, "/stats", "items", ITEMS + 1)
+    assert client.delete(address).status_code == 204
+    problem(client.delete(address), 404, "not-found")
+    problem(client.get(address), 404, "not-found")
+    until(client, "/stats", "items", ITEMS)
+
+    old = client.get(f"/items/{name(0)}").json()  # what `index add` noted stays with a picture whose words change
+    again = client.put(f"/items/{name(0)}", json={"code": old["code"], "metadata": {**old["metadata"], "note": "x"}})
+    assert again.status_code == 200 and again.json()["has_image"] is True
+    assert client.get(f"/items/{name(0)}/image").status_code == 200
+    client.put(f"/items/{name(0)}", json={"code": old["code"], "metadata": old["metadata"]})
+
+
+def test_logs_are_json_without_queries(client: httpx.Client, server: Running) -> None:
+    search(client, text="a very secret wish")
+    entries = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert entries[-1]["event"] == "request" and entries[-1]["route"] == "/search" and entries[-1]["status"] == 200
+    assert "secret wish" not in server.log.read_text()
