@@ -1,15 +1,17 @@
 # Two commands do all the set-up on a fresh machine with Python 3.11 or newer:
 #   make demo    the main job, end to end, into ./demo
 #   make test    linters, types and tests
+#   make serve   the page on the demo's pictures, at http://127.0.0.1:8000
+#   make docs    the documentation as a site, into ./site
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types unit clean
+.PHONY: help demo serve docs test lint types unit clean
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,3p' Makefile
+	@sed -n '1,5p' Makefile
 
 # The stamp is renewed whenever the dependencies change, so a pull never leaves a stale environment behind.
 # torch comes first and alone: its exact pin keeps every later package from asking for another build.
@@ -22,6 +24,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: $(VENV)/.installed
 	$(BIN)/kenthash demo --out demo
+
+serve: demo
+	$(BIN)/kenthash serve --index demo/scenes.kh --open
+
+docs: $(VENV)/.installed
+	$(BIN)/mkdocs build --strict
 
 test: lint types unit
 
@@ -36,4 +44,4 @@ unit: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist loadfile
 
 clean:
-	rm -rf $(VENV) demo artifacts build src/*.egg-info
+	rm -rf $(VENV) demo artifacts build site src/*.egg-info

@@ -1,8 +1,8 @@
 """`kenthash demo`: the main job on the embedded default, end to end, in one folder.
 
-Scenes are made, encoded with the light encoder, and two methods learn 64-bit codes of them: KDPH, and the same with
-point proxies. Then the codes go into a local index, which answers five queries. What is finished is kept, so that a
-second run only reports.
+Scenes are made, encoded with the light encoder, and two methods learn 64-bit codes of them: the default one, and DSPH,
+whose proxies are points. Beside them stands what needs no learning: the vectors themselves, and their signs. Then the
+codes go into a local index, which answers five queries. What is finished is kept, so that a second run only reports.
 """
 
 import shutil
@@ -13,18 +13,24 @@ from kenthash.data.contact_sheet import contact_sheet
 from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.scenes import make_scenes
+from kenthash.data.splits import Split
 from kenthash.encoders import load_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.pipeline import encode_dataset
+from kenthash.evaluation import map_of
+from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import read_json
+from kenthash.methods import METHODS
 from kenthash.model import Hasher
 from kenthash.runs.evaluate import evaluate_run
 from kenthash.runs.train import train_run
 from kenthash.search import Index
 from kenthash.search.models import claim
-from kenthash.training.recipe import find_recipe, make_recipe, read_recipe
+from kenthash.studies.controls import apply_control
+from kenthash.training.recipe import Recipe, make_recipe
 
 BITS = 64
+Row = tuple[str, float, float, int]  # name, mAP image → text, text → image, bytes an item
 SHOWN = 12  # pictures on the contact sheet
 QUERIES = [
     "two dogs in the park",
@@ -33,7 +39,7 @@ QUERIES = [
     "a computer and a cup at work",
     "an elephant in the zoo",
 ]
-CONTESTANTS = {"kdph": "Kent proxies", "point": "point proxies"}
+CONTESTANTS = (Recipe.method, "dsph")  # the first is indexed
 
 
 def run_demo(out: Path, items: int, say: Any) -> None:
@@ -47,11 +53,15 @@ def run_demo(out: Path, items: int, say: Any) -> None:
     contact_sheet(dataset.pictures[:SHOWN], [texts[0] for texts in dataset.texts[:SHOWN]], sheet)
     say(f"   {pack}: the feature pack; {sheet}: the first pictures with their captions")
 
-    say(f"3. learn codes of {BITS // 8} bytes an item, with Kent proxies and with point proxies")
-    rows = {name: _trained(out / "runs" / name, pack, name) for name in CONTESTANTS}
+    say(f"3. learn codes of {BITS // 8} bytes an item, with the default method and with point proxies")
+    runs = {name: out / "runs" / name for name in CONTESTANTS}
+    metrics = {name: _trained(run, pack, name) for name, run in runs.items()}
+    run = runs[CONTESTANTS[0]]
+    rows = [(METHODS[name].title, m["i2t"]["map"], m["t2i"]["map"], BITS // 8) for name, m in metrics.items()]
+    features, split = FeaturePack.open(pack), Split.load(run / "split.npz")
+    rows += [_control(name, features, split) for name in ("cosine", "sign")]
     say("")
-    say(_table(rows))
-    run = out / "runs" / "kdph"
+    say(_table(rows, metrics[CONTESTANTS[0]]))
     say(f"figure: {run / 'figures' / 'precision_recall.png'}\n")
 
     index = out / "scenes.kh"
@@ -61,8 +71,11 @@ def run_demo(out: Path, items: int, say: Any) -> None:
     say("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
     say(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
     say(
-        f'What next: `kenthash search "a cat on a sofa" --index {index}`; your own pictures (README, "Your own\n'
-        f'pictures"); or all methods side by side, `kenthash compare --data {pack} --out {out / "compare"}`.'
+        "What next:\n"
+        f'  kenthash search "a cat on a sofa" --index {index}\n'
+        f"  kenthash serve --index {index}                      the page, for the browser (or: make serve)\n"
+        "  your own pictures                                      README, “Your own pictures”\n"
+        f"  kenthash compare --data {pack} --out {out / 'compare'}      every method side by side"
     )
 
 
@@ -79,13 +92,22 @@ def _scenes(folder: Path, items: int, say: Any) -> Path:
 
 def _trained(run: Path, pack: Path, name: str) -> dict[str, Any]:
     if not (run / "metrics.json").is_file():
-        layer: dict[str, Any] = {"data": str(pack), "bits": BITS}
-        if name == "point":
-            layer["settings"] = {"proxy": "point"}
-        train_run(make_recipe(read_recipe(find_recipe("kdph-scenes")), layer), run, resume=True)
+        train_run(make_recipe({"data": str(pack), "bits": BITS, "method": name}), run, resume=True)
         evaluate_run(run)
     metrics: dict[str, Any] = read_json(run / "metrics.json")
     return metrics
+
+
+def _control(name: str, features: FeaturePack, split: Split) -> Row:
+    """The encoder's own vectors, or their signs, on the same split."""
+    query, database = apply_control(name, features, split, BITS)
+    labels = features.dataset.labels[split.query], features.dataset.labels[split.database]
+    pairs: Any = ((query.image, database.text), (query.text, database.image))
+    if name == "sign":
+        i2t, t2i = (map_of(q, d, *labels) for q, d in pairs)
+        return "their signs", i2t, t2i, database.image.shape[1]
+    i2t, t2i = (real_valued_map(q, d, *labels) for q, d in pairs)
+    return "float vectors", i2t, t2i, 4 * database.image.shape[1]
 
 
 def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
@@ -123,12 +145,8 @@ def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:
     return {query: str(hits.metadata[0]["text"]) for query, hits in zip(QUERIES, found, strict=True)}
 
 
-def _table(rows: dict[str, dict[str, Any]]) -> str:
-    lines = [f"{'binary mAP':<16}{'image → text':>14}{'text → image':>14}{'bytes an item':>15}"]
-    lines += [
-        f"{CONTESTANTS[name]:<16}{m['i2t']['map']:>14.4f}{m['t2i']['map']:>14.4f}{m['bits'] // 8:>15}"
-        for name, m in rows.items()
-    ]
-    m = next(iter(rows.values()))
-    lines.append(f"{m['i2t']['queries']:,} queries, {m['i2t']['database']:,} items; relevant: shares a label")
+def _table(rows: list[Row], about: dict[str, Any]) -> str:
+    lines = [f"{'mAP':<16}{'image → text':>14}{'text → image':>14}{'bytes an item':>15}"]
+    lines += [f"{name:<16}{i2t:>14.4f}{t2i:>14.4f}{size:>15,}" for name, i2t, t2i, size in rows]
+    lines.append(f"{about['i2t']['queries']:,} queries, {about['i2t']['database']:,} items; relevant: shares a label")
     return "\n".join(lines)

@@ -1,0 +1,207 @@
+"""The docs are true: examples run, commands exist with their options, names and numbers are the code's, links lead
+somewhere, and nothing in the site comes from elsewhere."""
+
+import dataclasses
+import doctest
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from components import need
+from kenthash.cli import app
+from kenthash.methods import METHODS
+from kenthash.methods.kaph import Kaph
+from kenthash.methods.kdph import Kdph
+from kenthash.service.settings import MAX_OFFSET, MAX_PAGE, MAX_TEXT
+from kenthash.studies.controls import CONTROLS
+from kenthash.studies.targets import TARGETS
+from kenthash.training.recipe import Recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<language>\w+)\n(?P<code>.*?)\n```", re.DOTALL)
+ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+
+
+def blocks(page, language):
+    """Code of a page in a language, but for blocks under a comment that says why they are not run."""
+    found = BLOCK.finditer("\n" + page.read_text())
+    return [b["code"] for b in found if b["language"] == language and "<!-- not run" not in b["before"]]
+
+
+def modules_with_examples():
+    source = ROOT / "src"
+    files = [file for file in sorted(source.rglob("*.py")) if re.search(r"^\s+>>> ", file.read_text(), re.MULTILINE)]
+    return [".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for file in files]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_of_docstrings(name):
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 0 and result.failed == 0
+
+
+def test_every_entry_of_the_reference_has_an_example():
+    """Records (plain dataclasses) and exceptions need none."""
+    entries = ENTRY.findall((ROOT / "docs" / "api.md").read_text())
+    assert len(entries) > 30
+    bare = []
+    for entry in entries:
+        module, _, name = entry.rpartition(".")
+        thing = getattr(importlib.import_module(module), name)
+        if callable(thing) and not dataclasses.is_dataclass(thing) and ">>> " not in (thing.__doc__ or ""):
+            bare.append(entry)
+    assert bare == ["kenthash.methods.base.Method"]  # whose example is docs/add-a-method.md
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    for code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec"), names)
+
+
+def commands(text):
+    """Commands of a shell block: comments and what follows a pipe cut off, continued lines joined."""
+    for line in text.replace("\\\n", " ").split("\n"):
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["torchrun"]:
+            words = ["kenthash", *words[words.index("kenthash") + 1 :]]
+        if words[:1] == ["kenthash"]:
+            yield words[1 : words.index("|") if "|" in words else None]
+
+
+def resolve(words):
+    """(command, its full name, the words that are its arguments)."""
+    command, names = get_command(app), []
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        names, words = [*names, words[0]], words[1:]
+        assert names[-1] in command.commands, f"kenthash {' '.join(names)}: there is no such command"
+        command = command.commands[names[-1]]
+    return command, " ".join(["kenthash", *names]), words
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_commands_in_blocks_parse(page):
+    """With the commands' own parser: options, their values, and that nothing is missing or too much."""
+    for code in blocks(page, "sh"):
+        for words in commands(code):
+            command, name, arguments = resolve(words)
+            assert not hasattr(command, "commands"), f"{name}: is a group of commands"
+            command.make_context(name, list(arguments))
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_commands_in_sentences_exist(page):
+    """`kenthash train --resume` in a sentence need not be complete, but its command and options are real."""
+    prose = BLOCK.sub("", page.read_text())
+    for code in re.findall(r"`(kenthash [^`]+)`", prose):
+        command, name, arguments = resolve(code.split()[1:])
+        options = {option for parameter in command.params for option in parameter.opts}
+        given = {word.partition("=")[0] for word in arguments if word.startswith("-")}
+        assert given <= options | {"--help"}, f"{name}: has no {given - options}"
+
+
+def test_commands_are_all_told_of():
+    told = " ".join(page.read_text() for page in TEXTS)
+    for name in get_command(app).commands:
+        assert f"kenthash {name}" in told, f"kenthash {name} stands in no page"
+
+
+def keys_of_table(page, heading):
+    """The words in code of a table's first column, below a heading."""
+    section = page.read_text().split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
+    rows = [line for line in section.split("\n") if line.startswith("| `")]
+    return [word for row in rows for word in re.findall(r"`([^`]+)`", row.split("|")[1])]
+
+
+def test_tables_are_those_of_the_code():
+    docs = ROOT / "docs"
+    assert keys_of_table(docs / "method.md", "## All methods") == list(METHODS)
+    rows = (docs / "method.md").read_text()
+    for key, method in METHODS.items():
+        assert f"| `{key}` | {method.fidelity} | {method.citation} |" in rows
+    recipes = {file.stem for file in (ROOT / "src/kenthash/recipes").glob("*.yaml")}
+    assert set(keys_of_table(docs / "recipes.md", "## The recipes that come with kenthash")) == recipes
+    assert keys_of_table(docs / "study.md", "### Targets of reproduce") == list(TARGETS)
+    assert set(keys_of_table(docs / "study.md", "## compare")) == set(CONTROLS)
+    serve = resolve(["serve"])[0]
+    flags = {option for parameter in serve.params for option in parameter.opts} - {"--help"}
+    assert set(keys_of_table(docs / "serving.md", "# Serving and security")) == flags
+
+
+def test_numbers_are_those_of_the_code():
+    kdph, kaph, recipe = Kdph.settings_class(), Kaph.settings_class(), Recipe()
+    hidden, dropout = Kaph.recipe["head"]["hidden"], Kaph.recipe["head"]["dropout"]
+    expected = {
+        "method.md": [
+            f"ε = {kdph.epsilon:g}, ζ = {kdph.zeta:g} and η = {kdph.eta:g}",
+            f"; {kdph.margin:g} is\nthe value of public code",
+            rf"$\lambda_w = {kaph.within:g}$ and $\lambda_p = {kaph.proxies:g}$",
+            f"one layer of {hidden:,} ReLU units with\ndropout {dropout:g}",
+        ],
+        "recipes.md": [
+            f"| `method` | `{recipe.method}` |",
+            f"| `bits` | {recipe.bits} |",
+            f"| `epochs` | {recipe.epochs} |",
+            f"| `batch` | {recipe.batch} |",
+            f"| `clip` | {recipe.clip} |",
+            f"| `{recipe.head.kind}`, {recipe.head.hidden}, {recipe.head.dropout} |",
+        ],
+        "serving.md": [f"`k` (1 to {MAX_PAGE})", f"`offset` (to {MAX_OFFSET:,})", f"{MAX_TEXT:,} characters"],
+    }
+    for page, sentences in expected.items():
+        text = (ROOT / "docs" / page).read_text()
+        for sentence in sentences:
+            assert sentence in text, f"{page}: {sentence}"
+
+
+class Loaded(HTMLParser):
+    """What a browser fetches to show a page, as opposed to what a reader may click on."""
+
+    def __init__(self):
+        super().__init__()
+        self.addresses = []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag in ("script", "img", "iframe", "source"):
+            self.addresses.append(values.get("src"))
+        if tag == "link" and values.get("rel") != "canonical":
+            self.addresses.append(values.get("href"))
+
+
+def test_the_site_builds_whole_and_stands_alone(tmp_path):
+    """`--strict` fails on a dead link, anchor or reference, and on a page that is not in the menu."""
+    need("material")
+    need("mkdocstrings_handlers.python")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    environment = os.environ | {"CI": "true"}
+    built = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stderr[-2000:]
+    pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
+    assert {page.with_suffix(".html").name for page in PAGES} <= set(pages)
+    for name, text in pages.items():
+        loaded = Loaded()
+        loaded.feed(text)
+        assert [one for one in loaded.addresses if one and re.match(r"(https?:)?//", one)] == [], name
+    assert pages["method.html"].count("<math") > 40
+    assert "arithmatex" not in pages["method.html"]
+    assert 'id="kenthash.search.index.Index.search"' in pages["api.html"]
+
+
+def test_pictures_are_small():
+    pictures = list((ROOT / "docs" / "figures").iterdir())
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size < 300_000, f"{picture.name}: has {picture.stat().st_size:,} bytes"
