@@ -5,7 +5,8 @@ A found item is one number, its key = distance·2³² + slot, so that order of k
 The heap starts full of keys that no item has, just beyond the radius: so `key < root` is the only test there is.
 
 Codes are rows of 64-bit words [N, W]. They pass in blocks that stay in the first cache while all queries take their
-turn, and a run of items is first asked for its least distance, which compiles to vector instructions without a branch.
+turn, and a run of items is first asked whether any is near enough, which compiles to vector instructions without a
+branch.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ Words = NDArray[np.uint64]
 Keys = NDArray[np.uint64]
 
 BLOCK = 2048  # items of one word: 16 KiB
-RUN = 256  # items asked for their least distance at once
+RUN = 256  # items asked at once whether any is near enough
 SLOT = np.uint64(0xFFFFFFFF)
 
 
@@ -59,11 +60,12 @@ def _scan_narrow(query: np.uint64, codes: Words, start: int, stop: int, allowed:
     """Codes of one word."""
     for a in range(start, stop, RUN):
         run = codes[a : min(a + RUN, stop)]
-        least = np.int32(1 << 20)
+        # Slots ascend, so an item as far as the root can only lose against it. Whether any is nearer is the sign of
+        # all differences together: two plain instructions a vector, where the least distance takes more.
+        root, nearer = np.int64(heap[0] >> np.uint64(32)), np.int64(0)
         for i in range(len(run)):
-            least = min(least, np.int32(popcount(query ^ run[i])))
-        # Slots ascend, so an item as far as the root can only lose against it.
-        if np.uint64(least) << np.uint64(32) >= heap[0]:
+            nearer |= np.int64(popcount(query ^ run[i])) - root
+        if nearer >= 0:
             continue
         for i in range(len(run)):
             key = np.uint64(popcount(query ^ run[i])) << np.uint64(32) | np.uint64(a + i)
