@@ -71,11 +71,11 @@ def run_demo(out: Path, items: int, say: Any) -> None:
     say("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
     say(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
     say(
-        "What next:\n"
+        "What next, after `. .venv/bin/activate`:\n"
         f'  kenthash search "a cat on a sofa" --index {index}\n'
-        f"  kenthash serve --index {index}                      the page, for the browser (or: make serve)\n"
-        "  your own pictures                                      README, “Your own pictures”\n"
-        f"  kenthash compare --data {pack} --out {out / 'compare'}      every method side by side"
+        f"  kenthash serve --index {index} --open             the page to search with\n"
+        f"  kenthash compare --data {out / 'pack'} --out {out / 'compare'}   every method side by side\n"
+        "  your own pictures: see README.md"
     )
 
 
