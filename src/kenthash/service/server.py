@@ -1,6 +1,7 @@
 """Running the service: a socket, uvicorn, and a shutdown that lets requests end."""
 
 import errno
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -53,6 +54,9 @@ def serve(settings: Settings, started: Callable[[str, int], None]) -> None:
         # raises what it got once more: that is no error.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
+        # What is loaded stays: without this the collector walks all of it now and then, and every request waits.
+        gc.collect()
+        gc.freeze()
         listener.listen(BACKLOG)
         started(address(listener), service.state.served.stats.items)
         server.run([listener])
