@@ -6,7 +6,15 @@ import torch
 
 from kenthash.errors import UsageError
 from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import HEADS, HeadConfig, HouseholderHead, SoftmaxPairHead, householder, make_head
+from kenthash.model.heads import (
+    HEADS,
+    HeadConfig,
+    HouseholderHead,
+    SoftmaxPairHead,
+    Standardise,
+    householder,
+    make_head,
+)
 
 WIDTHS = {"mlp": 32, "softmax_pair": 32, "tanh_mlp": 32}
 
@@ -77,3 +85,13 @@ def test_the_turn_of_a_householder_head_leaves_cosines_alone_and_is_fixed_by_eva
 def test_a_kind_without_its_hidden_units_is_refused(kind: str) -> None:
     with pytest.raises(UsageError, match=r"head\.hidden"):
         HeadConfig(kind, 0, 0.0)
+
+
+def test_standardise_takes_mean_and_deviation_and_leaves_a_constant_alone() -> None:
+    features = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([5.0, 0.1, 0.0]) + 7
+    layer = Standardise(3)
+    assert torch.equal(layer(features), features)  # before it was told anything
+    layer.fit(features)
+    deviation, mean = torch.std_mean(layer(features), 0, correction=0)
+    torch.testing.assert_close(mean, torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(deviation, torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)

@@ -22,6 +22,7 @@ from kenthash.studies.sheet import Sheet, parse_markdown
 from kenthash.studies.single import analyse, as_text
 from kenthash.studies.study import Study
 from kenthash.studies.targets.ablation import VARIANTS, layer_of
+from kenthash.studies.targets.causes import variants
 from kenthash.studies.targets.sensitivity import grid
 from kenthash.studies.targets.tsne import kinds_of
 from kenthash.training.recipe import make_recipe
@@ -212,3 +213,10 @@ def test_grid_and_kinds():
     assert grid(64)["axes"] == (4, 8, 16, 32) and grid(8)["axes"] == (1, 2, 4)
     labels = np.array([[1, 1, 0], [0, 0, 1], [0, 0, 0]], np.uint8)
     assert kinds_of(labels, np.array([0, 1])).tolist() == [1, -1, -1]
+
+
+def test_every_cause_differs_from_the_variant_it_is_measured_against():
+    tried = {variant.name: make_recipe(variant.layer) for variant in variants()}
+    assert len(tried) == len(variants())
+    assert len({str(recipe) for recipe in tried.values()}) == len(tried)
+    assert all(variant.against in tried for variant in variants() if variant.against)
