@@ -6,6 +6,7 @@ codes go into a local index, which answers five queries. What is finished is kep
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,11 @@ QUERIES = [
     "a computer and a cup at work",
     "an elephant in the zoo",
 ]
+UNFINISHED = {"pictures", "LICENCE.txt", "metadata.jsonl.partial"}  # what `make_scenes` has made before its last step
 CONTESTANTS = (Recipe.method, "dsph")  # the first is indexed
 
 
-def run_demo(out: Path, items: int, say: Any) -> None:
+def run_demo(out: Path, items: int, say: Callable[[str], object]) -> None:
     """Make what is missing below `out`; `say` prints a line."""
     scenes = _scenes(out / "scenes", items, say)
     dataset = read_dataset(scenes)
@@ -79,13 +81,13 @@ def run_demo(out: Path, items: int, say: Any) -> None:
     )
 
 
-def _scenes(folder: Path, items: int, say: Any) -> Path:
+def _scenes(folder: Path, items: int, say: Callable[[str], object]) -> Path:
     if (folder / "metadata.jsonl").is_file():
         say(f"1. scenes: {folder} is there already")
         return folder
     say(f"1. make {items:,} scenes: drawn pictures with captions and labels, in {folder}")
-    if folder.exists():
-        shutil.rmtree(folder)  # a run that was stopped half-way: without metadata.jsonl it is not a data set
+    if folder.is_dir() and {entry.name for entry in folder.iterdir()} <= UNFINISHED:
+        shutil.rmtree(folder)  # a run that was stopped half-way; anything else is not ours to remove
     make_scenes(folder, items, seed=0)
     return folder
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there.
+"""Files that are either whole or not there, and files from elsewhere that are read or refused in one line.
 
 A file is written beside its final name, flushed to disk, and renamed over it. A killed process leaves the old file
 (or none) and at most a `.partial` sibling that the next write replaces.
@@ -6,8 +6,9 @@ A file is written beside its final name, flushed to disk, and renamed over it. A
 
 import json
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.errors import DataError
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @contextmanager
@@ -49,20 +52,52 @@ def write_json(path: Path, value: Any) -> None:
         stream.write("\n")
 
 
-def read_json(path: Path) -> Any:
+def expand(path: Path) -> Path:
+    """With ~ and ~name as the folders they mean. A name that nobody has stays as it is written."""
+    with suppress(RuntimeError):
+        return path.expanduser()
+    return path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Around the code that reads a file: what the disk or the encoding does wrong is told in one line."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        yield
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text: {error.reason}") from error
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value that a stranger wrote; whatever is wrong with it is a ValueError.
+
+    JSON can spell half a character (a caption that was cut in the middle of an emoji ends in "\\ud83d"), which no file,
+    database or tokenizer takes: it becomes U+FFFD.
+    """
+    try:
+        value = json.loads(text)
+        if "\\u" in text:  # the one way to spell a half
+            value = json.loads(_HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    return value
+
+
+def read_json(path: Path) -> Any:
+    with reading(path):
+        text = path.read_text(encoding="utf-8-sig")
+    try:
+        return parse_json(text)
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON: {error}") from error
 
 
 def load_array(path: Path) -> NDArray[Any]:
     """Map an .npy file into memory, read-only; pickled objects inside are refused."""
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path}: not an .npy file of numbers: {error}") from error
+    with reading(path):
+        try:
+            return np.lib.format.open_memmap(path, mode="r")
+        except ValueError as error:
+            raise DataError(f"{path}: not an .npy file of numbers: {error}") from error

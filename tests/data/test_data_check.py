@@ -161,7 +161,8 @@ def test_command_refuses_in_one_line(tmp_path: Path) -> None:
     write_picture(tmp_path / "full" / "a.jpg")
     result = kenthash("data", "scenes", "--out", tmp_path / "full")
     assert result.returncode == 2
-    assert result.stderr == f"error: {tmp_path / 'full'}: is not an empty folder: give --out a new one\n"
+    says = "is not an empty folder: give a new one, or remove this one first"
+    assert result.stderr == f"error: {tmp_path / 'full'}: {says}\n"
 
 
 def test_dataset_refuses_parts_that_disagree() -> None:

@@ -44,6 +44,38 @@ def test_metadata_of_folders_below_and_listed_classes(tmp_path: Path) -> None:
     assert data.notes == ["labels left out, not in classes.json: 1 (train)"]
 
 
+def test_halves_of_characters_empty_labels_and_texts_that_are_null(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg"):
+        write_picture(tmp_path / name)
+    rows = [
+        {"file_name": "a.jpg", "texts": None, "text": "cut off \ud83d", "labels": ["", "dog", "caf\u00e9 \U0001f436"]},
+        {"file_name": "b.jpg", "texts": [], "text": "a kite", "labels": ""},
+        {"file_name": "\ud83d.jpg", "text": "no file can have this name"},
+    ]
+    write_jsonl(tmp_path / "metadata.jsonl", rows)
+    data = read_dataset(tmp_path)
+    assert data.texts == [["cut off \ufffd"], ["a kite"]]
+    assert data.classes == ["caf\u00e9 \U0001f436", "dog"] and data.labels.tolist() == [[1, 1], [0, 0]]
+    assert data.notes == ["rows left out, no picture file: 1 (metadata.jsonl:3 \ufffd.jpg)"]
+
+
+@pytest.mark.parametrize("listed", ["null", "7", '"dog"', '["dog", "dog"]', '["dog", null]', "[" * 100_000])
+def test_classes_that_are_no_list_of_names_are_refused(tmp_path: Path, listed: str) -> None:
+    write_picture(tmp_path / "a.jpg")
+    write_jsonl(tmp_path / "metadata.jsonl", [{"file_name": "a.jpg", "labels": ["dog"]}])
+    write_text(tmp_path / "classes.json", listed)
+    with pytest.raises(DataError, match=r"classes\.json: (must be a list of names|not valid JSON)"):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+def test_a_line_without_end_is_refused(tmp_path: Path, name: str) -> None:
+    write_picture(tmp_path / "a.jpg")
+    write_text(tmp_path / name, "file_name,text\n" * (name == "metadata.csv") + '"x",' * 300_000)
+    with pytest.raises(DataError, match=rf"{name}:\d: a line of more than 1,048,576 characters"):
+        read_dataset(tmp_path)
+
+
 def test_csv(tmp_path: Path) -> None:
     write_picture(tmp_path / "a.jpg")
     write_picture(tmp_path / "b.jpg")
@@ -127,6 +159,10 @@ def test_what_is_none_of_the_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert name in str(refused.value)
     with pytest.raises(DataError, match="there is no such folder"):
         read_dataset(tmp_path / "gone")
+    with pytest.raises(DataError, match="there is no such folder"):
+        read_dataset(Path("~nobody-of-this-name/photos"))
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        read_dataset(tmp_path / ("x" * 300))
     with pytest.raises(DataError, match="is a file: give the folder"):
         read_dataset(tmp_path / "notes.txt")
     write_jsonl(tmp_path / "metadata.jsonl", [{"file_name": "gone.jpg"}])

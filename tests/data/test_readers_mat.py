@@ -79,11 +79,12 @@ def test_caption_txt_class_names_sparse_labels_and_missing_pictures(tmp_path: Pa
 
 def test_nothing_outside_the_folder_is_opened(tmp_path: Path) -> None:
     secret = write_picture(tmp_path / "secret.jpg")
-    index = [str(secret), "../secret.jpg", "photos/../../secret.jpg", NAMES[0]]
-    write_mat(tmp_path / "data", None, index=index)
-    write_text(tmp_path / "data" / "caption.txt", "a\nb\nc\nd\n")
+    no_name = f"{'x' * 300}/secret.jpg"  # longer than any file's
+    index = [str(secret), "../secret.jpg", "photos/../../secret.jpg", no_name, NAMES[0]]
+    write_mat(tmp_path / "data", None, labels=np.ones((5, 3)), index=index)
+    write_text(tmp_path / "data" / "caption.txt", "a\nb\nc\nd\ne\n")
     data = read_dataset(tmp_path / "data")
-    assert data.ids == ["photos/part0/1.jpg"] and data.texts == [["d"]]
+    assert data.ids == ["photos/part0/1.jpg"] and data.texts == [["e"]]
 
 
 def test_parts_that_disagree_or_are_damaged_are_named(tmp_path: Path) -> None:
@@ -135,7 +136,8 @@ def test_matlab_73(tmp_path: Path) -> None:
                 node[place, 0] = store(file, f"#refs#/{name.replace('/', '_')}{place}", inner).ref
             node.attrs["MATLAB_class"] = np.bytes_("cell")
         elif isinstance(value, str):
-            node = file.create_dataset(name, data=np.array([[ord(c)] for c in value], dtype=np.uint16))
+            units = np.frombuffer(value.encode("utf-16-le"), dtype="<u2")
+            node = file.create_dataset(name, data=units[:, None])
             node.attrs["MATLAB_class"] = np.bytes_("char")
         else:
             node = file.create_dataset(name, data=np.asarray(value, dtype=float).T)
@@ -146,10 +148,10 @@ def test_matlab_73(tmp_path: Path) -> None:
     for part, name, value in (
         ("index.mat", "index", NAMES),
         ("label.mat", "category", LABELS),
-        ("caption.mat", "caption", [["a dog", "b"], "x", ["tree"], ["a", "b", "c"]]),
+        ("caption.mat", "caption", [["a dog", "b"], "x", ["tree \U0001f333"], ["a", "b", "c"]]),
     ):
         create(tmp_path / part, name, lambda file, name, value=value: store(file, name, value))
     data = read_dataset(tmp_path)
-    assert data.texts == [["a dog", "b"], ["x"], ["tree"], ["a", "b", "c"]]
+    assert data.texts == [["a dog", "b"], ["x"], ["tree \U0001f333"], ["a", "b", "c"]]
     assert data.labels.tolist() == LABELS.tolist()
     assert [Path(item).name for item in data.ids] == [Path(name).name for name in NAMES]

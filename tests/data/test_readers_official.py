@@ -51,6 +51,9 @@ def test_coco_refuses_damage_in_one_line(tmp_path: Path) -> None:
     instances.write_text(whole.replace('"category_id": 38', '"category_id": 39'))
     with pytest.raises(DataError, match="image 9 has category 39"):
         read_dataset(tmp_path)
+    instances.write_text(whole.replace('"image_id": 9,', '"image_id": 1e999,'))
+    with pytest.raises(DataError, match="an entry of 'annotations' lacks or misspells"):
+        read_dataset(tmp_path)
     instances.write_text(whole.replace("000000000009.jpg", "../../x.jpg"))
     with pytest.raises(DataError, match="leads out of the folder"):
         read_dataset(tmp_path)
@@ -168,6 +171,10 @@ def test_nuswide_refuses_parts_that_disagree(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="every line must be 0 or 1"):
         read_dataset(tmp_path)
     (truth / "Labels_concept04.txt").unlink()
+    (truth / "Labels_concept04.txt").mkdir()
+    with pytest.raises(DataError, match=r"Labels_concept04\.txt: cannot be read: Is a directory"):
+        read_dataset(tmp_path)
+    (truth / "Labels_concept04.txt").rmdir()
     with pytest.raises(DataError, match=r"80 files Labels_\*\.txt, not 81"):
         read_dataset(tmp_path)
     write_text(tmp_path / "ImageList" / "Imagelist.txt", "folder0\\0000_900.jpg\n..\\..\\secret.jpg\n")

@@ -27,7 +27,7 @@ def test_texts_are_optional_and_may_hold_any_character(tmp_path: Path) -> None:
     write_text(tmp_path / "texts.jsonl", '"a\u2028b\\n"\r\n' + '"x"\n' * 5)
     texts = read_dataset(tmp_path).texts
     assert texts is not None and texts[0] == ["a\u2028b\n"]
-    write_text(tmp_path / "ids.txt", "a\r\nb\r\nc\u2028\r\nd")  # as an editor may leave it
+    write_text(tmp_path / "ids.txt", "\ufeffa\r\nb\r\nc\u2028\r\nd")  # as an editor may leave it
     assert read_dataset(tmp_path).ids == ["a", "b", "c\u2028", "d"]
 
 
@@ -35,6 +35,11 @@ def test_pack_opens_with_its_vectors(tmp_path: Path) -> None:
     pack = FeaturePack.open(write_pack(tmp_path))
     assert pack.image.shape == (4, 5) and pack.text.shape == (6, 7) and pack.encoders == {"image": "a", "text": "b"}
     assert pack.text_offsets.tolist() == [0, 1, 3, 4, 6] and len(pack) == 4
+    write_text(
+        tmp_path / "meta.json", '{"classes": ["a", "b", "c"], "encoders": null, "encoder": null, "licence": null}'
+    )
+    bare = FeaturePack.open(tmp_path)  # as other programs write what they do not know
+    assert (bare.encoders, bare.encoder, bare.dataset.licence) == ({}, "", "")
 
 
 def change(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
@@ -58,6 +63,8 @@ DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
     ("labels.npy", change("labels.npy", lambda labels: 3 * labels)),
     ("labels.npy", change("labels.npy", lambda labels: labels.astype(np.float32))),
     ("labels.npy", lambda root: (root / "labels.npy").write_bytes(b"\x93NUMPY")),
+    ("labels.npy", lambda root: np.savez((root / "labels.npy").open("wb"), np.load(root / "image.npy"))),
+    ("meta.json", lambda root: (root / "meta.json").write_text("[" * 100_000)),
     ("texts.jsonl", lambda root: (root / "texts.jsonl").write_text('"a"\n"b\n')),
     ("texts.jsonl", lambda root: (root / "texts.jsonl").write_text('"a"\n7\n')),
     ("text_offsets.npy", lambda root: (root / "texts.jsonl").write_text('"a"\n"b"\n')),

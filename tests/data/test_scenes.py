@@ -258,6 +258,25 @@ make_scenes(Path({str(out)!r}), 5000, 0, processes=1)
     assert (out / "pictures/000004.jpg").exists() and not (out / "metadata.jsonl").exists()
 
 
+def test_the_demo_removes_nothing_that_it_did_not_make(tmp_path: Path) -> None:
+    from kenthash.demo import run_demo
+
+    (tmp_path / "scenes" / "pictures").mkdir(parents=True)
+    (tmp_path / "scenes" / "script.txt").write_text("act one")
+    with pytest.raises(UsageError, match="scenes: is not an empty folder"):
+        run_demo(tmp_path, 200, print)
+    assert (tmp_path / "scenes" / "script.txt").read_text() == "act one"
+
+
+def test_contact_sheet_shows_lines_of_pixels_and_wide_pictures_whole(tmp_path: Path) -> None:
+    red, green = Image.new("RGB", (4000, 2), (200, 30, 30)), Image.new("RGB", (80, 40), (30, 200, 30))
+    contact_sheet([red, green], ["", ""], tmp_path / "sheet.png")
+    pixels = np.asarray(Image.open(tmp_path / "sheet.png")).astype(int)
+    shown = [np.argwhere(np.abs(pixels - colour).max(axis=2) == 0) for colour in ((200, 30, 30), (30, 200, 30))]
+    sides = [tuple((w.max(axis=0) - w.min(axis=0) + 1).tolist()) for w in shown]
+    assert sides == [(1, 224), (112, 224)]
+
+
 def test_contact_sheet_shows_pictures_in_reading_order(tmp_path: Path) -> None:
     colours = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30), (200, 30, 200)]
     pictures: list[Path | Image.Image] = [Image.new("RGB", (300, 300), colour) for colour in colours]

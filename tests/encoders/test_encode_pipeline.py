@@ -25,6 +25,7 @@ from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.encoders.shards import gaps
+from kenthash.encoders.stream import Batch, encode_stream
 from kenthash.errors import DataError, UsageError
 
 PARTS = ("ids.txt", "image.npy", "text.npy", "text_offsets.npy", "labels.npy", "texts.jsonl", "meta.json")
@@ -187,6 +188,14 @@ def test_vectors_that_float16_cannot_hold_leave_their_item_out(clip: Path, tmp_p
     with pytest.raises(DataError, match=r"none of its 4 items could be encoded.*NaN or infinity"):
         encode_dataset(dataset, encoder, tmp_path / "pack")
     assert not (tmp_path / "pack").exists()
+    encoder.model.visual.proj.data /= 1e9  # type: ignore[operator, union-attr]
+    assert encode_dataset(dataset, encoder, tmp_path / "pack").items == 4  # what failed as a whole is tried again
+
+
+def test_a_batch_without_pictures_is_no_trouble_on_any_device(clip: Path) -> None:
+    for device in ("cpu", "meta"):  # meta stands for a GPU: it takes the same way and nothing is computed
+        [encoded] = encode_stream(load_encoder(f"openclip:{clip}").to(device), [Batch([], [])])
+        assert encoded.image.shape == (0, 24) and encoded.text.shape == (0, 24)
 
 
 def test_the_cache_encodes_once(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +208,8 @@ def test_the_cache_encodes_once(clip: Path, tmp_path: Path, monkeypatch: pytest.
         spoil(picture)
     assert np.array_equal(features_for(dataset, f"openclip:{clip}").image, first.image)
     assert features_for(first.path, "not even looked at").path == first.path
+    monkeypatch.setenv("HOME", str(first.path.parent))
+    assert features_for(Path("~", first.path.name)).path == first.path  # as a recipe may spell it
     write_clip(tmp_path / "other", seed=1)
     with pytest.raises(DataError, match="none of its 5 items"):  # another encoder must read the spoilt pictures
         features_for(dataset, f"openclip:{tmp_path / 'other'}")

@@ -123,12 +123,30 @@ def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch,
         ("openclip:ViT-B-33/openai", "try ViT-B-32"),
         ("openclip:ViT-B-32/opanai", "openai, laion"),
         ("openclip:ViT-B-32/no/such/file.safetensors", "weights file that is there"),
+        ("openclip:ViT-B-32/~nobody-of-this-name/file.pt", "weights file that is there"),
+        ("openclip:hf-hub:", "OWNER/NAME"),
+        ("openclip:hf-hub:a b/c", "OWNER/NAME"),
     ],
 )
 def test_a_wrong_spec_says_what_is_right(spec: str, says: str) -> None:
     for ask in (load_encoder, encoder_name):
         with pytest.raises(UsageError, match=says) as caught:
             ask(spec)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_does_not_describe_a_model_is_refused_in_one_line(tmp_path: Path) -> None:
+    write_clip(tmp_path)
+    config = json.loads((tmp_path / "open_clip_config.json").read_text())
+    for text_cfg, says in (
+        (None, "no text_cfg"),
+        (CONFIG["text_cfg"] | {"heads": "two"}, "cannot build this model"),
+        (CONFIG["text_cfg"] | {"hf_tokenizer_name": "owner/words"}, "tokenizer owner/words cannot be loaded"),
+    ):
+        config["model_cfg"]["text_cfg"] = text_cfg
+        (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+        with pytest.raises(KenthashError, match=says) as caught:
+            load_encoder(f"openclip:{tmp_path}")
         assert "\n" not in str(caught.value)
 
 
@@ -148,10 +166,16 @@ def test_files_that_are_not_these_weights_are_refused(
     Path("broken.safetensors").write_bytes(b"\x10\x00")
     save_file({"visual.proj": torch.zeros(3, 3)}, "other.safetensors")
     torch.save([1, 2], "list.pt")
+    torch.save({0: torch.zeros(1)}, "nameless.pt")
+    save_file({}, "empty.safetensors")
+    Path("words.pt").write_bytes(b"0 is where torch looks for something to take off an empty stack")
     says = {
         "trap.pt": "plain tensors",
         "program.pt": "TorchScript",
         "list.pt": "state_dict",
+        "nameless.pt": "state_dict",
+        "empty.safetensors": "does not hold the weights|no state_dict",
+        "words.pt": "plain tensors",
         "broken.safetensors": "not a",
         "other.safetensors": "does not hold the weights",
     }
@@ -162,7 +186,7 @@ def test_files_that_are_not_these_weights_are_refused(
     assert not Path("sprung").exists()
 
 
-@pytest.mark.parametrize("size", [(60, 40), (33, 97), (32, 32), (20, 300)])
+@pytest.mark.parametrize("size", [(60, 40), (33, 97), (32, 32), (20, 300), (401, 4)])
 def test_transforms_are_those_of_the_field(tmp_path: Path, size: tuple[int, int]) -> None:
     """torchvision on Pillow pictures is what the field runs; two roundings of one in 255 are let through.
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import typer
 
-from kenthash.errors import UsageError
-
 app = typer.Typer(help="Make and check data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -28,10 +26,13 @@ def check(
     from kenthash.data.check import check_dataset, feature_problems
     from kenthash.data.readers import read_dataset
     from kenthash.data.readers.pack import is_pack
-    from kenthash.encoders.features import FeaturePack, bad_rows
+    from kenthash.files import expand
 
+    data = expand(data)
     report = check_dataset(read_dataset(data), pictures)
     if is_pack(data):
+        from kenthash.encoders.features import FeaturePack, bad_rows  # with torch, which pictures do not need here
+
         report.problems += feature_problems(bad_rows(FeaturePack.open(data)))
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report.to_text())
     raise typer.Exit(0 if report.usable else 1)
@@ -47,8 +48,6 @@ def scenes(
 
     Example: kenthash data scenes --out scenes --items 2000
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out}: is not an empty folder: give --out a new one")
     from kenthash.data.scenes import make_scenes
 
     make_scenes(out, items, seed)

@@ -28,20 +28,21 @@ def encode(
         kenthash encode photos --encoder openclip:ViT-B-32/weights.safetensors --out packs/photos-clip
     """
     from kenthash.data.readers import read_dataset
-    from kenthash.encoders import check_device, load_encoder
+    from kenthash.encoders import load_encoder
     from kenthash.encoders.pipeline import encode_dataset
 
     dataset = read_dataset(data)
     for note in dataset.notes:
         typer.echo(f"note: {note}", err=True)
-    report = encode_dataset(dataset, load_encoder(encoder, check_device(device)), out, batch)
+    report = encode_dataset(dataset, load_encoder(encoder, device), out, batch)
     if as_json:
         rate = round(report.rate, 2)
         typer.echo(json.dumps(asdict(report) | {"pack": str(report.pack), "encoder": encoder, "rate": rate}))
         return
     typer.echo(f"{report.pack}: {report.items} items, {report.texts} texts, encoder {encoder}")
     if report.reused:
-        typer.echo("the same items and encoder as asked for: used as it is")
+        again = "; to try the skipped items again, remove it first" if report.skipped else ""
+        typer.echo(f"the same items and encoder as asked for: used as it is{again}")
     else:
         typer.echo(f"encoded {report.encoded} items in {report.seconds:.1f} s, {report.rate:.1f} a second", nl=False)
         typer.echo(f"; {report.resumed} were finished before" if report.resumed else "")

@@ -55,6 +55,20 @@ def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
     )
 
 
+def feature_problems(rows: dict[str, list[int]]) -> list[Problem]:
+    """What is wrong with the vectors of a pack: for each of its files, the rows that hold NaN or infinity."""
+    return [
+        Problem(
+            "error",
+            f"rows of {part} with NaN or infinity: {len(bad):,}; they would spread to whole batches",
+            "encode the data again; if it comes back, check the pictures or texts of these rows",
+            [f"row {row}" for row in bad],
+        )
+        for part, bad in rows.items()
+        if bad
+    ]
+
+
 def average_cooccurring_labels(labels: NDArray[np.uint8]) -> NDArray[np.float64]:
     """ACL [C] of each class; 0 where a class has no items."""
     others = labels.sum(axis=1, dtype=np.int64) - 1
@@ -178,20 +192,6 @@ def _look_at(path: Path) -> bytes | str:
         return str(error).removeprefix(f"{path}: ")
     except OSError as error:
         return str(error.strerror)
-
-
-def feature_problems(rows: dict[str, list[int]]) -> list[Problem]:
-    """What is wrong with the vectors of a pack: for each of its files, the rows that hold NaN or infinity."""
-    return [
-        Problem(
-            "error",
-            f"rows of {part} with NaN or infinity: {len(bad):,}; they would spread to whole batches",
-            "encode the data again; if it comes back, check the pictures or texts of these rows",
-            [f"row {row}" for row in bad],
-        )
-        for part, bad in rows.items()
-        if bad
-    ]
 
 
 def _size_problems(dataset: Dataset) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageFont
 
 from kenthash.data.pictures import open_picture
 from kenthash.errors import UsageError
@@ -51,7 +51,9 @@ def contact_sheet(
 
 def _paste(sheet: Image.Image, picture: Path | Image.Image, x: int, y: int) -> None:
     opened = open_picture(picture, CELL) if isinstance(picture, Path) else picture.convert("RGB")
-    fitted = ImageOps.contain(opened, (CELL, CELL), Image.Resampling.LANCZOS)
+    scale = CELL / max(opened.size)
+    width, height = (max(1, round(side * scale)) for side in opened.size)  # a line of pixels stays one
+    fitted = opened.resize((width, height), Image.Resampling.LANCZOS)
     ImageDraw.Draw(sheet).rectangle((x - 1, y - 1, x + CELL, y + CELL), fill="white", outline=EDGE)
     sheet.paste(fitted, (x + (CELL - fitted.width) // 2, y + (CELL - fitted.height) // 2))
 

@@ -13,36 +13,37 @@ CHOICES = "light, openclip:MODEL/TAG, openclip:MODEL/FILE or openclip:FOLDER"
 
 
 def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretrained: bool = True) -> Encoder:
-    """Load an encoder, frozen unless `trainable`.
+    """Load an encoder onto a device (see `check_device`), frozen unless `trainable`.
 
     `pretrained=False` builds the network of a trainable encoder without its weights, for a saved model that brings
     its own.
     """
-    encoder: Encoder
-    kind, _, rest = spec.partition(":")
-    if spec == "light":
-        from kenthash.encoders.light import LightEncoder
-
-        encoder = LightEncoder(trainable, pretrained)
-    elif kind == "openclip" and rest:
+    model = _openclip_model(spec)
+    device = check_device(device)
+    if model:
         from kenthash.encoders.openclip import OpenClipEncoder
 
-        encoder = OpenClipEncoder(rest, trainable, pretrained)
-    else:
-        raise UsageError(f"unknown encoder {spec!r}: choose {CHOICES}")
-    return encoder.to(check_device(device))
+        return OpenClipEncoder(model, trainable, pretrained).to(device)
+    from kenthash.encoders.light import LightEncoder
+
+    return LightEncoder(trainable, pretrained).to(device)
 
 
 def encoder_name(spec: str) -> str:
     """The name that `load_encoder(spec)` would have, without loading it: what the feature cache asks for."""
-    kind, _, rest = spec.partition(":")
-    if spec == "light":
-        return spec
-    if kind == "openclip" and rest:
+    if model := _openclip_model(spec):
         from kenthash.encoders.openclip_source import find_source
 
-        return find_source(rest).name
-    raise UsageError(f"unknown encoder {spec!r}: choose {CHOICES}")
+        return find_source(model).name
+    return spec
+
+
+def _openclip_model(spec: str) -> str:
+    """What follows "openclip:", or nothing for `light`."""
+    kind, _, model = spec.partition(":")
+    if spec != "light" and not (kind == "openclip" and model):
+        raise UsageError(f"unknown encoder {spec!r}: choose {CHOICES}")
+    return model
 
 
 def check_device(device: str) -> str:

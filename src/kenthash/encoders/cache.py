@@ -7,10 +7,11 @@ from pathlib import Path
 from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.readers.pack import is_pack
-from kenthash.encoders import check_device, encoder_name, load_encoder
+from kenthash.encoders import encoder_name, load_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import fingerprint
 from kenthash.encoders.pipeline import encode_dataset, existing_pack
+from kenthash.files import expand
 
 
 def cache_folder() -> Path:
@@ -23,6 +24,7 @@ def features_for(
 ) -> FeaturePack:
     """The vectors of `data`: the pack itself where it is one, else encoded by `encoder` or found in the cache."""
     if isinstance(data, Path):
+        data = expand(data)
         if is_pack(data):
             return FeaturePack.open(data)
         data = read_dataset(data)
@@ -30,5 +32,5 @@ def features_for(
     readable = re.sub(r"[^\w.-]+", "-", data.name)[:40]
     pack = (cache or cache_folder()) / "features" / f"{readable}-{key[:16]}"
     if existing_pack(pack, key) is None:
-        encode_dataset(data, load_encoder(encoder, check_device(device)), pack)
+        encode_dataset(data, load_encoder(encoder, device), pack)
     return FeaturePack.open(pack)

@@ -44,7 +44,7 @@ class FeaturePack:
             raise DataError(f"{path / 'image.npy'}: {len(image)} rows, but ids.txt has {n}")
         check_offsets(path / "text_offsets.npy", offsets, n, len(text), "text.npy")
         meta = read_json(path / "meta.json")
-        encoders, encoder = meta.get("encoders", {}), str(meta.get("encoder", ""))
+        encoders, encoder = meta.get("encoders") or {}, str(meta.get("encoder") or "")
         return cls(path, dataset, image, text, np.asarray(offsets), encoders, encoder)
 
     def __len__(self) -> int:

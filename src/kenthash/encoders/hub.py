@@ -56,7 +56,8 @@ def need_hub(spec: str, url: str = "") -> None:
     if constants.HF_HUB_OFFLINE:
         raise no_hub(spec, "HF_HUB_OFFLINE is set")
     try:
-        urllib.request.urlopen(urllib.request.Request(url or constants.ENDPOINT, method="HEAD"), timeout=PATIENCE)
+        request = urllib.request.Request(url or constants.ENDPOINT, method="HEAD")
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
     except urllib.error.HTTPError:
         return  # a refusal is an answer
     except OSError as error:

@@ -103,6 +103,8 @@ def _build(source: Source) -> tuple[nn.Module, dict[str, Any]]:
 
     name = source.model or f"local-dir:{source.folder}"
     config: dict[str, Any] = open_clip.get_model_config(name)
+    if not isinstance(config.get("text_cfg"), dict):
+        raise KenthashError(f"{name}: its configuration has no text_cfg, so it has no text tower")
     if tower := config["text_cfg"].get("hf_model_name"):
         hub_file(source.spec, tower, ("config.json",))
     try:
@@ -115,17 +117,25 @@ def _build(source: Source) -> tuple[nn.Module, dict[str, Any]]:
                 force_preprocess_cfg=source.preprocess,
             )
     except (RuntimeError, TypeError, KeyError, ValueError, AssertionError) as error:
-        raise KenthashError(f"{name}: open_clip cannot build this model: {str(error).splitlines()[0]}") from error
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise KenthashError(f"{name}: open_clip cannot build this model: {reason}") from error
     return model, config
 
 
 def _tokenizer(source: Source, config: dict[str, Any]) -> Any:
     import open_clip
 
-    name = config["text_cfg"].get("hf_tokenizer_name")
-    if name and not source.folder:
-        hub_file(source.spec, name, ("tokenizer_config.json",))
-    return open_clip.get_tokenizer(source.model or f"local-dir:{source.folder}")
+    where = source.model or f"local-dir:{source.folder}"
+    if name := config["text_cfg"].get("hf_tokenizer_name"):
+        if source.spec.startswith("hf-hub:"):
+            where = source.spec  # only configuration and weights were fetched, not what else the repository has
+        if not where.startswith("local-dir:"):
+            hub_file(source.spec, name, ("tokenizer_config.json",))
+    try:
+        return open_clip.get_tokenizer(where)
+    except Exception as error:  # transformers raises OSError, ValueError, TypeError ... for files that are not there
+        reason = str(error).strip().partition("\n")[0]
+        raise KenthashError(f"{where}: its tokenizer {name} cannot be loaded: {reason}") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ After `openclip:` comes one of
 """
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,10 +19,11 @@ from typing import Any
 from kenthash.encoders.openclip_weights import is_by_openai
 from kenthash.encoders.torchvision_shim import import_torchvision
 from kenthash.errors import KenthashError, UsageError
-from kenthash.files import read_json
+from kenthash.files import expand, read_json
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "model.safetensors")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,11 @@ class Source:
 def find_source(spec: str, weights: bool = True) -> Source:
     """Read a spec (without "openclip:"). With `weights=False`, a weights file need not be there."""
     if spec.startswith("hf-hub:"):
-        return Source(spec, f"openclip:{spec}", "", repository=spec.removeprefix("hf-hub:"))
-    if (folder := Path(spec).expanduser()).is_dir():
+        repository = spec.removeprefix("hf-hub:")
+        if not _REPOSITORY.fullmatch(repository):
+            raise UsageError(f"openclip:{spec}: not the name of a repository: give openclip:hf-hub:OWNER/NAME")
+        return Source(spec, f"openclip:{spec}", "", repository=repository)
+    if (folder := expand(Path(spec))).is_dir():
         return folder_source(folder.resolve(), weights)
     import_torchvision()
     import open_clip
@@ -55,7 +60,7 @@ def find_source(spec: str, weights: bool = True) -> Source:
     tag = open_clip.get_pretrained_cfg(model, rest or "openai")
     if tag:
         return _tag_source(model, rest or "openai", tag)
-    file = Path(rest).expanduser().resolve()
+    file = expand(Path(rest)).resolve()
     if rest and (file.is_file() or not weights):
         return _file_source(model, file)
     known = f"a tag of {model} ({', '.join(tags)})" if tags else "a tag (this model has none)"

@@ -1,8 +1,8 @@
 """Reading checkpoint files from strangers: tensors and nothing else."""
 
-import pickle
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,13 +17,15 @@ OPENAI_NUMBERS = frozenset({"input_resolution", "context_length", "vocab_size"})
 
 def read_weights(file: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file, or of a .pt file that holds only tensors (no code is run)."""
+    weights: Any
     try:
         if file.suffix == ".safetensors":
-            return load_file(file)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch remarks on what is refused below
-            weights = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            weights = load_file(file)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch remarks on what is refused below
+                weights = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises anything on a file that is none of its own: IndexError, KeyError ...
         if "TorchScript" in str(error):
             raise KenthashError(
                 f"{file}: is a program (TorchScript), which is not run for safety: take the model as .safetensors, "
@@ -32,9 +34,15 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         reason = "" if file.suffix == ".safetensors" else " of plain tensors"
         raise KenthashError(f"{file}: not a weights file{reason}: a .safetensors file is safest") from error
     weights = weights.get("state_dict", weights) if isinstance(weights, dict) else weights
-    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+    if not _named_tensors(weights):
         raise KenthashError(f"{file}: holds no state_dict of tensors: save the model's state_dict() as .safetensors")
     return {name.removeprefix("module."): value for name, value in weights.items()}
+
+
+def _named_tensors(weights: object) -> bool:
+    if not isinstance(weights, dict) or not weights:
+        return False
+    return all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items())
 
 
 def is_by_openai(file: Path) -> bool:

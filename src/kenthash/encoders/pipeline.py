@@ -19,7 +19,7 @@ from kenthash.encoders.pack_writer import write_pack
 from kenthash.encoders.shards import Shard, alone, discard, finished, gaps, save_shard
 from kenthash.encoders.stream import Batch, Encoded, encode_stream
 from kenthash.errors import KenthashError, UsageError
-from kenthash.files import read_json
+from kenthash.files import expand, read_json
 from kenthash.progress import bar
 
 BATCH = 64
@@ -51,7 +51,7 @@ def encode_dataset(dataset: Dataset, encoder: Encoder, out: Path, batch: int = B
     """
     if batch < 1:
         raise UsageError(f"a batch of {batch}: use 1 or more")
-    out = out.expanduser().absolute()
+    out = expand(out).absolute()
     key = fingerprint(dataset, encoder.name)
     partial = out.with_name(f"{out.name}.partial")
     try:

@@ -71,7 +71,8 @@ class _Pending:
         self.encoder, self.batch = encoder, batch
         on_cpu = encoder.device.type == "cpu"
         self.pictures: list[tuple[list[int], Future[tuple[Vectors, dict[int, str]]]]] = []
-        for rows in _chunks(range(len(batch.pictures)), encoder.picture_chunk if on_cpu else len(batch.pictures)):
+        size = encoder.picture_chunk if on_cpu else max(1, len(batch.pictures))
+        for rows in _chunks(range(len(batch.pictures)), size):
             paths = [batch.pictures[row] for row in rows]
             self.pictures.append((rows, pool.submit(_encode_pictures, encoder, paths, turn)))
         self.texts: list[tuple[list[int], Future[Vectors]]] = []

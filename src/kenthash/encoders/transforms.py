@@ -15,6 +15,8 @@ from torch.nn import functional as F
 RGB = tuple[float, float, float]
 Filter = Literal["bicubic", "bilinear"]
 
+LONGEST = 16  # times its shorter side
+
 
 def squash(picture: Image.Image, size: int, resample: Filter = "bicubic") -> Tensor:
     """The whole picture in a square: uint8 [3, size, size]."""
@@ -23,6 +25,7 @@ def squash(picture: Image.Image, size: int, resample: Filter = "bicubic") -> Ten
 
 def centre_crop(picture: Image.Image, size: int, resample: Filter = "bicubic") -> Tensor:
     """The shorter side to `size`, then the middle square: uint8 [3, size, size]."""
+    picture = _without_ends(picture)
     width, height = picture.size
     short = min(width, height)
     width, height = size * width // short, size * height // short
@@ -40,6 +43,15 @@ def normalise(pixels: Tensor, mean: RGB, std: RGB) -> Tensor:
 def to_batch(pictures: list[Tensor]) -> Tensor:
     """Stack [3, H, W] tensors to [B, 3, H, W]. Unlike plain `torch.stack`, this keeps the channels last."""
     return torch.stack([picture.permute(1, 2, 0) for picture in pictures]).permute(0, 3, 1, 2)
+
+
+def _without_ends(picture: Image.Image) -> Image.Image:
+    """A picture that is very long, less what is far from its middle: a line of pixels would grow to gigabytes."""
+    width, height = picture.size
+    reach = LONGEST * min(width, height)
+    reach += (max(width, height) - reach) % 2  # as much off at either end
+    left, top = max(0, (width - reach) // 2), max(0, (height - reach) // 2)
+    return picture.crop((left, top, width - left, height - top)) if left or top else picture
 
 
 def _resize(picture: Image.Image, width: int, height: int, resample: Filter) -> Tensor:

@@ -11,6 +11,7 @@ from kenthash.data.readers.mirflickr import is_mirflickr, read_mirflickr
 from kenthash.data.readers.nuswide import is_nuswide, read_nuswide
 from kenthash.data.readers.pack import is_pack, read_pack
 from kenthash.errors import DataError
+from kenthash.files import expand, reading
 
 
 def read_dataset(path: Path) -> Dataset:
@@ -27,7 +28,12 @@ def read_dataset(path: Path) -> Dataset:
         >>> dataset.ids, dataset.texts, dataset.classes
         (['a.jpg'], [['a kite']], ['kite'])
     """
-    path = path.expanduser().absolute()  # a folder called "." has a name and a parent, too
+    path = expand(path).absolute()  # a folder called "." has a name and a parent, too
+    with reading(path):  # looking at what is there may fail, too: a name too long, a folder of somebody else's
+        return _read_known(path)
+
+
+def _read_known(path: Path) -> Dataset:
     if not path.is_dir():
         hint = "is a file: give the folder that holds the data" if path.is_file() else "there is no such folder"
         raise DataError(f"{path}: {hint}")

@@ -74,7 +74,7 @@ def _read_instances(path: Path, classes: dict[int, str], labels: dict[int, set[i
                 classes[int(element["id"])] = str(element["name"])
             elif key == "images":
                 names[int(element["id"])] = _file_name(path, element)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{path}: an entry of {key!r} lacks or misspells {error}") from error
     for image, found in labels.items():
         if unknown := found - classes.keys():
@@ -88,7 +88,7 @@ def _read_captions(path: Path, texts: dict[int, list[str]]) -> None:
             continue
         try:
             texts.setdefault(int(element["image_id"]), []).append(" ".join(str(element["caption"]).split()))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{path}: a caption lacks or misspells {error}") from error
 
 

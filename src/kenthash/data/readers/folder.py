@@ -94,13 +94,13 @@ def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fenc
         return
     if not there:
         raise DataError(f"{file}:{line}: file_name {name!r} is a link out of the folder: copy the picture here")
-    texts, labels = _strings(row.get("texts", row.get("text"))), _strings(row.get("labels"))
+    texts, labels = _strings(row.get("texts") or row.get("text")), _strings(row.get("labels"))
     if texts is None or labels is None:
         rows.strange.append(where)
     rows.ids.append(picture.relative_to(root).as_posix())
     rows.pictures.append(picture)
     rows.texts.append(texts or [""])
-    rows.labels.append(labels or [])
+    rows.labels.append([name for name in labels or [] if name.strip()])
 
 
 class _Fence:
@@ -140,6 +140,7 @@ def _classes(path: Path, labels: list[list[str]]) -> tuple[list[str], list[str]]
     if not (path / "classes.json").is_file():
         return seen, []
     listed = read_json(path / "classes.json")
-    if _strings(listed) is None or isinstance(listed, str) or len(set(listed)) != len(listed):
+    if not isinstance(listed, list) or _strings(listed) is None or len(set(listed)) != len(listed):
         raise DataError(f"{path / 'classes.json'}: must be a list of names, each once")
-    return listed, [name for name in seen if name not in set(listed)]
+    known = set(listed)
+    return listed, [name for name in seen if name not in known]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kenthash.errors import DataError
+from kenthash.files import reading
 from kenthash.progress import bar
 
 CHUNK = 1 << 20  # characters read at once
@@ -22,13 +23,12 @@ _AFTER = frozenset(_SPACE + ",:]}")
 
 def stream_object(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (key, element) for each element of each array, and (key, value) for each other value, of a JSON object."""
-    try:
-        with path.open(encoding="utf-8") as stream, bar(path.stat().st_size, path.name, "characters") as progress:
-            yield from _Text(path, stream, progress.update).members()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text: {error.reason}") from error
+    with (
+        reading(path),
+        path.open(encoding="utf-8-sig") as stream,
+        bar(path.stat().st_size, path.name, "characters") as progress,
+    ):
+        yield from _Text(path, stream, progress.update).members()
 
 
 class _Text:

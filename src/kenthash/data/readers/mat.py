@@ -88,9 +88,17 @@ def _find_pictures(path: Path, names: list[str]) -> dict[int, Path]:
         for way in (*ways, *product(range(len(parts)), homes)):
             dropped, home = way
             picture = home.joinpath(*parts[dropped:])
-            if dropped < len(parts) and picture.is_file():
+            if dropped < len(parts) and _is_file(picture):
                 found[row] = picture
                 if way not in ways:
                     ways.append(way)
                 break
     return found
+
+
+def _is_file(path: Path) -> bool:
+    """Path.is_file raises where a name is too long for any file."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -90,5 +90,7 @@ def _hdf5_value(file: Any, node: Any) -> Any:
             cells[place] = _hdf5_value(file, file[reference])
         return cells
     if kind == "char":
-        return np.array(["".join(map(chr, row)) for row in np.atleast_2d(stored.T)])
+        # MATLAB's characters are UTF-16: an emoji is two of them.
+        rows = np.atleast_2d(stored.T).astype("<u2")
+        return np.array([row.tobytes().decode("utf-16-le", errors="replace") for row in rows])
     return stored.T

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kenthash.errors import DataError
+from kenthash.files import parse_json, reading
 
 NAMES = ("metadata.jsonl", "metadata.csv")
 MAX_LINE = 1 << 20  # characters of a metadata line
@@ -30,39 +31,37 @@ def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
     return _csv(path) if path.suffix == ".csv" else _jsonl(path)
 
 
+def _lines(path: Path) -> Iterator[str]:
+    """Lines with their ends, as CSV wants them."""
+    with reading(path), path.open(encoding="utf-8-sig", newline="") as stream:
+        number = 1
+        while line := stream.readline(MAX_LINE + 1):
+            if len(line) > MAX_LINE:
+                raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} characters")
+            yield line
+            number += 1
+
+
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        with path.open(encoding="utf-8-sig") as stream:
-            for number in range(1, 1 << 62):
-                line = stream.readline(MAX_LINE + 1)
-                if not line:
-                    return
-                if len(line) > MAX_LINE:
-                    raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} characters")
-                if line.strip():
-                    yield number, json.loads(line)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text: {error.reason}") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{number}: not valid JSON: {error.msg} at column {error.colno}") from error
-    except (ValueError, RecursionError) as error:  # a number of too many digits, brackets nested too deep
-        raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}:{number}: not valid JSON: {error.msg} at column {error.colno}") from error
+        except ValueError as error:  # a number of too many digits, brackets nested too deep
+            raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
+        yield number, row
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Any]]:
+    reader = csv.DictReader(_lines(path), strict=True)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, strict=True)
-            if "file_name" not in (reader.fieldnames or ()):
-                raise DataError(f"{path}:1: no column file_name: the first line must name the columns")
-            for row in reader:
-                labels = [name.strip() for name in (row.get("labels") or "").split(";") if name.strip()]
-                yield reader.line_num, {"file_name": row["file_name"], "text": row.get("text"), "labels": labels}
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text: {error.reason}") from error
+        if "file_name" not in (reader.fieldnames or ()):
+            raise DataError(f"{path}:1: no column file_name: the first line must name the columns")
+        for row in reader:
+            labels = [name.strip() for name in (row.get("labels") or "").split(";") if name.strip()]
+            yield reader.line_num, {"file_name": row["file_name"], "text": row.get("text"), "labels": labels}
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error

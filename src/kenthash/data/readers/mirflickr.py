@@ -78,7 +78,7 @@ def _annotations(path: Path, photos: Path | None) -> Path | None:
     homes = [path, *([] if photos is None else [photos, photos.parent])]
     named = [home / name for home in homes for name in ANNOTATIONS]
     for folder in [*named, *homes]:
-        # Three labels settle it: a folder may by chance hold a file called sky.txt.
+        # Two of three labels settle it: a folder may by chance hold a file called sky.txt.
         if sum((folder / f"{label}.txt").is_file() for label in ("clouds", "plant_life", "sky")) >= 2:
             return folder
     return None

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from kenthash.data.dataset import Dataset
 from kenthash.data.readers.source import file_names, inside, note, read_lines, subfolders
 from kenthash.errors import DataError
+from kenthash.files import reading
 
 CONCEPTS = 81
 KEPT = 21
@@ -92,7 +93,8 @@ def _read_labels(folder: Path, photos: int) -> dict[str, NDArray[np.uint8]]:
         raise DataError(f"{folder}: {len(files)} files Labels_*.txt, not {CONCEPTS}: unpack Groundtruth.zip again")
     concepts = {}
     for file in files:
-        text = np.frombuffer(file.read_bytes(), dtype=np.uint8)
+        with reading(file):
+            text = np.frombuffer(file.read_bytes(), dtype=np.uint8)
         digits = (text == ord("0")) | (text == ord("1"))
         strange = ~digits & ~np.isin(text, np.frombuffer(b" \t\r\n", dtype=np.uint8))
         if strange.any() or (digits[1:] & digits[:-1]).any():

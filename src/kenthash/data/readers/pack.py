@@ -5,7 +5,6 @@
 offsets[i+1].
 """
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
 from kenthash.errors import DataError
-from kenthash.files import load_array, read_json
+from kenthash.files import load_array, parse_json, read_json, reading
 
 PARTS = ("ids.txt", "labels.npy", "image.npy", "text.npy")
 
@@ -51,7 +50,7 @@ def read_pack(path: Path) -> Dataset:
         labels=np.array(labels),
         classes=classes,
         texts=_texts(path, len(ids)) if (path / "texts.jsonl").is_file() else None,
-        licence=str(meta.get("licence", "")),
+        licence=str(meta.get("licence") or ""),
     )
 
 
@@ -67,8 +66,8 @@ def _texts(path: Path, items: int) -> list[list[str]]:
     rows: list[str] = []
     for number, line in enumerate(_text(path / "texts.jsonl").removesuffix("\n").split("\n"), start=1):
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise DataError(f"{path / 'texts.jsonl'}:{number}: must be a JSON string") from error
         if not isinstance(row, str):
             raise DataError(f"{path / 'texts.jsonl'}:{number}: must be a JSON string")
@@ -80,9 +79,5 @@ def _texts(path: Path, items: int) -> list[list[str]]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8").replace("\r\n", "\n")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    with reading(path):
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")

@@ -7,17 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.errors import DataError
+from kenthash.files import reading
 
 EXAMPLES = 3
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file without their ends; bytes that are not UTF-8 (old Flickr tags) become U+FFFD."""
-    try:
+    with reading(path):
         text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     lines = text.split("\n")  # not splitlines: a tag may hold U+2028, which is no end of a line
     return lines[:-1] if lines[-1] == "" else lines
 

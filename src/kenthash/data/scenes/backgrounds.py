@@ -5,12 +5,10 @@ One function a kind, named in places.yaml; each paints from the top of the pictu
 
 from collections.abc import Callable
 
-from kenthash.data.scenes.brush import Brush, Colour, mix, rgb, vary
+from kenthash.data.scenes.brush import BLACK, WHITE, Brush, Colour, mix, rgb, vary
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.contents import choose
 from kenthash.data.scenes.scene import Scene
-
-WHITE, BLACK = (255, 255, 255), (20, 22, 30)
 
 Wall = Callable[[Brush, float, Colour, Colour], None]
 

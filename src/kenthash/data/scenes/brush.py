@@ -9,6 +9,8 @@ LARGE = 2 * SIDE
 
 Colour = tuple[int, int, int]
 
+WHITE, BLACK = (255, 255, 255), (20, 22, 30)
+
 
 def rgb(colour: str) -> Colour:
     red, green, blue = ImageColor.getrgb(colour)[:3]

@@ -37,7 +37,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Extra:
-    """Drawings that belong to no class: scenery at the horizon, clutter on the table."""
+    """Drawings that belong to no class: scenery behind the things, clutter among them."""
 
     codes: tuple[str, ...]
     at: str
@@ -77,7 +77,8 @@ class Place:
     lights: dict[str, float]
     objects: dict[str, float]
     events: tuple[tuple[float, dict[str, float]], ...]
-    extras: tuple[Extra, ...]
+    scenery: tuple[Extra, ...]
+    clutter: Extra
 
 
 @dataclass(frozen=True)

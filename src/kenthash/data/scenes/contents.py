@@ -135,8 +135,10 @@ def dress_up(catalogue: Catalogue, look: Look, rng: Generator) -> tuple[Style, s
     return Style(code, tuple(exchange), outfit), colour
 
 
-def chosen_extras(extra: Extra, rng: Generator) -> list[str]:
+def chosen_extras(extra: Extra, stage: Stage, rng: Generator) -> list[str]:
     """Codes of the drawings of this extra that are there this time."""
+    if extra.at != "horizon" and extra.at not in stage.zones:
+        return []
     if rng.random() >= extra.chance:
         return []
     return [choose(rng, extra.codes) for _ in range(int(rng.integers(extra.count[0], extra.count[1] + 1)))]

@@ -1,7 +1,7 @@
 """Typed access to a mapping that came out of a YAML file; every complaint is one line that says where.
 
 `Fields("classes.yaml", {...}).sub("classes").sub("dog").number("size")` is a float or a DataError that reads
-"classes.yaml: classes: dog: size: must be a positive number, not 'big'".
+"classes.yaml: classes: dog: size: must be a number of at least 0, not 'big'".
 """
 
 import re

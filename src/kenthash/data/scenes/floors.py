@@ -4,11 +4,9 @@ from collections.abc import Callable
 
 from PIL import Image
 
-from kenthash.data.scenes.brush import SIDE, Brush, Colour, mix, rgb, vary
+from kenthash.data.scenes.brush import BLACK, SIDE, WHITE, Brush, Colour, mix, rgb, vary
 from kenthash.data.scenes.contents import choose
 from kenthash.data.scenes.scene import Scene
-
-WHITE, BLACK = (255, 255, 255), (20, 22, 30)
 
 Floor = Callable[[Brush, float, Colour, Colour], None]
 

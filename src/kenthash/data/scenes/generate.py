@@ -50,7 +50,7 @@ def make_scenes(out: Path, items: int, seed: int, processes: int | None = None) 
     if seed < 0:
         raise UsageError(f"seed {seed}: must be 0 or more")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out}: already there and not an empty folder; give another one or remove it first")
+        raise UsageError(f"{out}: is not an empty folder: give a new one, or remove this one first")
     _catalogue()  # a broken data file is told here, once, not by every process
     try:
         (out / "pictures").mkdir(parents=True)

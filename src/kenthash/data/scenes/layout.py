@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.random import Generator
 
-from kenthash.data.scenes.catalogue import Catalogue, Look
+from kenthash.data.scenes.catalogue import Catalogue, Extra, Look
 from kenthash.data.scenes.contents import Group, Stage, chosen_extras, fill_stage, set_stage
 from kenthash.data.scenes.drawings import Style, shape
 from kenthash.data.scenes.scene import Scene, Thing
@@ -115,7 +115,11 @@ class _Layout:
         self.hidden = [*others, hidden]
         return True
 
-    def place_extra(self, code: str, at: str, size: float) -> None:
+    def place_extras(self, extra: Extra, codes: list[str]) -> None:
+        for code in codes:
+            self._place_extra(code, extra.at, extra.size)
+
+    def _place_extra(self, code: str, at: str, size: float) -> None:
         """Scenery stands far off behind everything; clutter stands among the things but hides none of them."""
         width, height = shape(code)
         for _ in range(TRIES):
@@ -148,21 +152,14 @@ def make_scene(catalogue: Catalogue, rng: Generator) -> Scene:
         stage = set_stage(catalogue, rng)
         layout = _Layout(stage, min(1.2, float(rng.lognormal(0.0, 0.14))), rng)
         back: list[str] = []
-        clutter = []
-        for extra in stage.place.extras:
-            if extra.at not in ("horizon", "cloud") and extra.at not in stage.zones:
-                continue
-            codes = chosen_extras(extra, rng)
-            if extra is stage.place.extras[-1]:
-                clutter = [(code, extra) for code in codes]
-                continue
-            for code in codes:
-                layout.place_extra(code, extra.at, extra.size)
+        for extra in stage.place.scenery:
+            codes = chosen_extras(extra, stage, rng)
+            layout.place_extras(extra, codes)
             back += extra.phrases if codes else ()
+        clutter = chosen_extras(stage.place.clutter, stage, rng)
         for group in sorted(fill_stage(catalogue, stage, rng), key=lambda g: -max(m[0].size for m in g.members)):
             layout.place_group(group)
-        for code, extra in clutter:
-            layout.place_extra(code, extra.at, extra.size)
+        layout.place_extras(stage.place.clutter, clutter)  # in the room that the things leave
         if any(thing.look for thing in layout.things):
             things = tuple(sorted(layout.scenery + layout.things, key=lambda thing: thing.order))
             return Scene(stage.place, stage.light, stage.horizon, stage.shore, stage.table, things, tuple(back))

@@ -17,6 +17,7 @@ from kenthash.data.scenes.fields import COLOUR, Fields
 from kenthash.data.scenes.floors import FLOORS, TABLES
 from kenthash.data.scenes.relations import RELATIONS
 from kenthash.errors import DataError
+from kenthash.files import reading
 
 FOLDER = Path(__file__).parent
 
@@ -60,11 +61,11 @@ def load_catalogue(folder: Path = FOLDER) -> Catalogue:
 
 
 def _read(path: Path) -> Fields:
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = yaml.load(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
         raise DataError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     return Fields(path.name, content)
 
@@ -140,7 +141,6 @@ def _place(
 ) -> Place:
     part.only(_PLACE)
     events = tuple((event.number("weight"), event.shares("objects", classes)) for event in part.parts("events", ()))
-    extras = [_extra(extra, drawings) for extra in part.parts("scenery")]
     return Place(
         name=name,
         weight=part.number("weight"),
@@ -154,7 +154,8 @@ def _place(
         lights=part.shares("lights", lights),
         objects=part.shares("objects", classes),
         events=events,
-        extras=(*extras, _extra(part.sub("clutter"), drawings)),
+        scenery=tuple(_extra(extra, drawings) for extra in part.parts("scenery")),
+        clutter=_extra(part.sub("clutter"), drawings),
     )
 
 
