@@ -29,8 +29,10 @@ class Figures:
     id: Figure = Figure(24, "bytes", "chosen: `pictures/2024/000000.jpg`")
     metadata: Figure = Figure(97, "bytes", "chosen: place, year, two labels, author, note, as JSON")
     scan: Figure = Figure(12, "bytes an item", "local code file, form `scan`: code and row")
-    compact: Figure = Figure(28, "bytes an item", "form `compact`: and a slot in each of 4 tables")
-    fast: Figure = Figure(60, "bytes an item", "form `fast`: and a copy of the code beside each slot")
+    compact: Figure = Figure(24, "bytes an item", "form `compact`: and a slot of 3 bytes in each of 4 tables")
+    fast: Figure = Figure(56, "bytes an item", "form `fast`: and a copy of the code beside each slot")
+    wide: Figure = Figure(4, "bytes an item", "`compact` and `fast` beyond 2^24 items: a fourth byte of each slot")
+    tables: Figure = Figure(131072, "items", "the least that have tables; fewer are scanned in every form")
     sqlite: Figure = Figure(184, "bytes an item", "measured: the local store, 200,000 items")
     postgres: Figure = Figure(265, "bytes an item", "measured: table and primary key, 200,000 items")
     milvus: Figure = Figure(300, "bytes an item", "planned; four loads of 600,000 items took 149 to 359 of memory")
@@ -70,16 +72,24 @@ def figures() -> str:
     rows = []
     for field in fields(F):
         figure: Figure = getattr(F, field.name)
-        rows.append([f"{field.name}: {figure.source}", f"{figure.value:g} {figure.unit}".strip()])
+        rows.append([f"{field.name}: {figure.source}", f"{figure.value:.10g} {figure.unit}".strip()])
     return table(["figure, and where it is from", "value"], rows)
+
+
+def form_bytes(items: int, form: Figure) -> float:
+    """Bytes an item of a form with tables."""
+    if items < F.tables.value:
+        return F.scan.value
+    return form.value + (F.wide.value if items > 1 << 24 else 0)
 
 
 def one_machine() -> str:
     """Items on one machine: memory for each form, and the file that is the truth."""
     rows = []
     for items in 10**5, 10**6, 10**7, 10**8, 10**9:
-        forms = (F.code, F.scan, F.compact, F.fast, F.sqlite, F.postgres)
-        rows.append([f"{items:,}", *(size(items * form.value) for form in forms)])
+        compact, fast = form_bytes(items, F.compact), form_bytes(items, F.fast)
+        each = (F.code.value, F.scan.value, compact, fast, F.sqlite.value, F.postgres.value)
+        rows.append([f"{items:,}", *(size(items * one) for one in each)])
     return table(["items", "codes alone", "`scan`", "`compact`", "`fast`", "SQLite file", "PostgreSQL"], rows)
 
 

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from components import need
 from kenthash.bench import search as bench
+from kenthash.cli import app
+from kenthash.errors import UsageError
 
 
 def test_contestants_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +30,11 @@ def test_codes_cluster_as_described() -> None:
     assert abs(flipped.mean() - 13 / 128) < 0.005
     uniform, _ = bench.make_codes(1000, 1, "uniform")
     assert abs(np.unpackbits(uniform).mean() - 0.5) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--sizes", "many"), ("--sizes", "1000,"), ("--sizes", "5"), ("--kinds", "clusterd")]
+)
+def test_misuse_is_told(option: str, value: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{option} {value}: [^\n]+$"):
+        CliRunner().invoke(app, ["bench", "search", option, value, "--durable", "0"], catch_exceptions=False)

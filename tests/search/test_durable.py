@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import random
 import sqlite3
+import subprocess
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -235,3 +237,19 @@ def test_nothing_of_a_refused_batch_is_added(filled: Path) -> None:
             index.add(["new", "007"], codes_of(2))
         assert index.get(["new"]) == [None]
         assert index.stats().items == 500
+
+
+def test_another_process_that_comes_and_goes_takes_no_writes_with_it(tmp_path: Path) -> None:
+    path, codes = tmp_path / "a.kh", np.zeros((1, 8), np.uint8)
+    with Index.create(path, 64) as index, ThreadPoolExecutor(1) as other_thread:
+        index.add(["a"], codes)
+        assert other_thread.submit(index.list_ids).result() == ["a"]  # by a connection of its own
+        assert _seen_elsewhere(path) == ["a"]
+        index.add(["b"], codes)
+        assert _seen_elsewhere(path) == ["a", "b"]
+
+
+def _seen_elsewhere(path: Path) -> list[str]:
+    command = "import sys; from kenthash.search import Index; print(*Index.open(sys.argv[1]).list_ids())"
+    done = subprocess.run([sys.executable, "-c", command, str(path)], capture_output=True, text=True, check=True)
+    return done.stdout.split()

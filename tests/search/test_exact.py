@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kenthash.codes import Codes, hamming
-from kenthash.search import Index, kernels, local, mih, planner
+from kenthash.search import Index, compaction, kernels, mih, planner
 from kenthash.search.codefile import to_words
 
 ALL = np.empty(0, np.uint64)
@@ -140,7 +140,7 @@ def test_scan_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_large_additions_reach_the_code_file_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "MAX_FRESH", 100)
+    monkeypatch.setattr(compaction, "MAX_FRESH", 100)
     codes = make_codes("uniform", 300, 32)
     with Index.create(tmp_path / "x.kh", 32) as index:
         index.add([str(i) for i in range(300)], codes)
@@ -154,3 +154,13 @@ def test_empty_index_and_no_queries(tmp_path: Path) -> None:
         assert len(index.search(np.zeros((1, 8), np.uint8), filter="a = 1")[0]) == 0
         index.compact()
         assert index.search(np.zeros((0, 8), np.uint8)) == []
+
+
+def test_a_filter_on_1_is_not_one_on_true(tmp_path: Path) -> None:
+    """Python takes 1 and True for equal, and what was found for one filter is kept for the next search."""
+    codes = make_codes("uniform", 40, 64)
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        index.add([f"{i:02}" for i in range(40)], codes, [{"flag": True if i % 2 else 1} for i in range(40)])
+        for text, odd in (("flag = 1", 0), ("flag = true", 1), ("flag in (1, 2)", 0), ("flag in (true, 2)", 1)):
+            for hits in index.search(codes, 40, filter=text):
+                assert sorted(hits.ids) == [f"{i:02}" for i in range(odd, 40, 2)]

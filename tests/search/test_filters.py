@@ -49,6 +49,12 @@ def test_errors_name_the_position(text: str, position: int) -> None:
         parse(text)
 
 
+def test_errors_are_one_line() -> None:
+    for text in ("a = 1 'two\nlines'", 'a = 1 "two\nlines"', "a = 1 'red\x1b[31m'"):
+        with pytest.raises(UsageError, match=r"^filter, position 7: [ -~]*$"):
+            parse(text)
+
+
 def test_too_long_or_too_many() -> None:
     for text in ("a = '" + "x" * 5000 + "'", "a in (" + ",".join(["1"] * 300) + ")"):
         with pytest.raises(UsageError):

@@ -87,6 +87,42 @@ def test_only_what_changed_is_encoded(photos: Path, tmp_path: Path) -> None:
         assert set(hits.ids) == {"photos/2024/0.png", "photos/2024/1.png"}
 
 
+def test_a_picture_that_cannot_be_an_item_is_skipped(photos: Path, tmp_path: Path) -> None:
+    """A name of another encoding, one with a line end, one that is too long, and metadata beyond what is kept."""
+    deep = "/".join(["d" * 210] * 5)
+    for name in ("caf\udce9.png", "two\nlines.png", f"{deep}/deep.png", "wordy.png"):
+        paint(photos / name, 50)
+    with (photos / "metadata.jsonl").open("a") as stream:
+        stream.write(json.dumps({"file_name": "wordy.png", "text": "a" * 40_000, "texts": ["b" * 40_000]}) + "\n")
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        report = sync_folder(index, photos, AverageHash())
+        assert counts(report) == (5, 0, 0, 0)
+        assert counts(sync_folder(index, photos, AverageHash())) == (0, 0, 5, 0)
+    assert report.skipped.keys() == {
+        "photos/caf\\udce9.png", "photos/two\\nlines.png", f"photos/{deep}/deep.png", "photos/wordy.png",
+    }  # fmt: skip
+    assert all(reason.isprintable() and reason.isascii() for reason in report.skipped.values())
+
+
+def test_a_folder_that_cannot_be_read_drops_nothing(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paint(photos / "here.png", 60)
+    real = os.scandir
+
+    def denied(path: str) -> object:  # what a folder without permission does to those who are not root
+        if str(path).endswith("2024"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        sync_folder(index, photos, AverageHash())
+        monkeypatch.setattr(os, "scandir", denied)
+        report = sync_folder(index, photos, AverageHash())
+        assert counts(report) == (0, 0, 1, 0) and report.skipped == {"photos/2024": "Permission denied"}
+        assert index.stats().items == 6
+
+
 def test_folders_do_not_disturb_each_other(photos: Path, tmp_path: Path) -> None:
     paint(tmp_path / "other" / "a.png", 7)
     paint(tmp_path / "elsewhere" / "photos" / "2024" / "0.png", 8)
@@ -133,6 +169,8 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         (tmp_path / "a").rename(tmp_path / "moved")
         with pytest.raises(DataError, match="say where it is with --model"):
             model_for(index, None)
+        with pytest.raises(DataError, match="typo: no model here"):  # the one that was given, not the index's
+            model_for(index, tmp_path / "typo")
         assert model_for(index, tmp_path / "moved") == tmp_path / "moved" / "model"
 
 
@@ -161,6 +199,11 @@ def test_commands(photos: Path, tmp_path: Path) -> None:
     copied = ["index", "add", "--codes", str(tmp_path / "codes"), "--index", str(tmp_path / "y.kh"), "--json"]
     assert json.loads(CliRunner().invoke(app, copied, catch_exceptions=False).stdout) == {"added": 5}
     assert run("index", "remove", everything[4], "unknown").strip() == "1"
+    assert json.loads(run("index", "remove", everything[3], "unknown", "--json")) == {"removed": 1}
+    exported = run("index", "export", "--out", str(tmp_path / "rest"), "--json")
+    assert json.loads(exported) == {"exported": 3}
+    shown = dict(line.split(None, 1) for line in run("index", "stats").splitlines())
+    assert shown["items"] == "3" and shown["form"] == "fast" and "details" not in shown
     for arguments, reason in (
         (["search"], "give one of"),
         (["search", "words", "--like", "x"], "give one of"),

@@ -8,6 +8,7 @@ import pytest
 
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import Index
+from kenthash.search.targets import shown
 
 CODE = np.zeros((1, 8), np.uint8)
 
@@ -68,8 +69,13 @@ def test_bad_calls(index: Index, tmp_path: Path) -> None:
         lambda: index.search(CODE, filter="place = '\ud800'"),
         lambda: index.get(["half\udfff"]),
         lambda: index.remove(["zero\0"]),
+        lambda: index.list_ids("half\ud800"),
+        lambda: index.list_ids(limit=0),
+        lambda: index.list_ids(limit=1 << 70),
+        lambda: index.note("model_path", "half\udfff"),
         lambda: Index.create(tmp_path / "y.kh", 12),
         lambda: Index.create(tmp_path / "y.kh", 64, form="huge"),
+        lambda: Index.create("/dev/null/x.kh", 64),
         lambda: Index.open("http://example.org/x"),
     ]
     for call in calls:
@@ -85,7 +91,17 @@ def test_open_or_create(tmp_path: Path) -> None:
         Index.open_or_create(tmp_path / "y.kh", 64)
 
 
+def test_the_id_that_was_there_is_named(index: Index) -> None:
+    """Not one that the refused batch itself brought."""
+    index.add(["b"], CODE)
+    with pytest.raises(DataError, match="id 'b' is in the index already"):
+        index.add(["a", "b", "c"], np.zeros((3, 8), np.uint8))
+    assert index.list_ids() == ["b"]
+
+
 def test_no_message_holds_a_password() -> None:
     with pytest.raises(UsageError, match=r"^http://example\.org/x: an index is") as caught:
         Index.open("http://me:secret@example.org/x")
     assert "secret" not in str(caught.value)
+    assert shown("postgresql://host/db?password=secret&table=pics") == "postgresql://host/db?table=pics"
+    assert "secret" not in shown("postgresql://me:secret?@host/db") + shown("postgresql://host/db?password=a@secret")

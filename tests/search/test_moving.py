@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from components import need
-from kenthash.errors import DataError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search.index import Index
 from kenthash.search.moving import export_index, read_codes
 
@@ -53,6 +53,8 @@ def test_empty_index(tmp_path: Path, kind: str) -> None:
         assert export_index(index, out, kind) == 0
         with pytest.raises(UsageError, match="choose one of"):
             export_index(index, tmp_path / "other", kind.upper())
+        with pytest.raises(KenthashError, match=r"^/dev/null/out: cannot be written: [^\n]+$"):
+            export_index(index, "/dev/null/out", kind)
     ids, codes, metadata = read_codes(out)
     assert (ids, codes.shape, metadata) == ([], (0, 8), [])
 
@@ -103,6 +105,9 @@ def test_parquet_of_other_tools(tmp_path: Path) -> None:
     _refused(path, "none of them missing")
     parquet.write_table(pyarrow.table({"name": ["a"]}), path)
     _refused(path, "has the columns name")
+    empty = pyarrow.schema([("id", pyarrow.string()), ("code", pyarrow.binary())])
+    parquet.write_table(empty.empty_table(), path)
+    _refused(path, "no codes in it")
     path.write_bytes(json.dumps({"not": "parquet"}).encode())
     _refused(path, "not a readable Parquet file")
 

@@ -47,6 +47,16 @@ def test_postgres_of_another(target: Callable[[str], str]) -> None:
         assert index.stats().items == 0
 
 
+@pytest.mark.parametrize("target", ["postgres"], indirect=True)
+def test_postgres_table_of_any_name(target: Callable[[str], str]) -> None:
+    """Also of one that the engine might take for its own."""
+    code = np.zeros((1, 8), np.uint8)
+    with Index.create(target("kenthash_rows"), bits=64) as index:
+        index.upsert(["a"], code)
+        index.upsert(["a"], code + 1)
+        assert index.search(code + 1)[0].distances.tolist() == [0]
+
+
 @pytest.mark.parametrize("target", ["milvus"], indirect=True)
 def test_milvus_lists(target: Callable[[str], str]) -> None:
     """BIN_IVF_FLAT compares some lists only; with all of them it is exact again."""

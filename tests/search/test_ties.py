@@ -59,6 +59,10 @@ def test_addresses() -> None:
     assert postgres_target("postgres://host/db").name == "kenthash"
     for refused in "milvus://host", "milvus://host:x/n", "milvus:///n", "milvus://u:secret@h/a-b", "milvus://h/n?x=1":
         _refuses(milvus_target, refused)
+    for password in "x?secret", "1?secret", "x#secret", "x/secret", "x@secret", "50%secret":
+        _refuses(postgres_target, f"postgresql://u:{password}@h/d")
+    for harmless in "host:5432/db?application_name=a@b", "[::1]:5432/db?x=a@b", "host/db?x=a@b", "u@host/db?x=a@b":
+        assert "@" not in postgres_target(f"postgresql://{harmless}").shown
     for refused in "postgresql://h/d?table=a%22;drop", "postgresql://u:secret@h/d?table=" + "x" * 64:
         _refuses(postgres_target, refused)
 

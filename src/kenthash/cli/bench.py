@@ -68,9 +68,15 @@ def search(
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
     """Exact search in 64-bit codes, beside faiss, pynear and usearch (as far as they are installed)."""
-    from kenthash.bench.search import bench_index, bench_search, render
+    from kenthash.bench.search import KINDS, LEAST, bench_index, bench_search, render
+    from kenthash.errors import UsageError
 
-    records = bench_search([int(size) for size in sizes.split(",")], kinds.split(","), rounds)
+    numbers, names = sizes.split(","), kinds.split(",")
+    if not all(number.strip().isdecimal() and int(number) >= LEAST for number in numbers):
+        raise UsageError(f"--sizes {sizes}: whole numbers from {LEAST:,}, separated by commas")
+    if not set(names) <= set(KINDS):
+        raise UsageError(f"--kinds {kinds}: choose from {','.join(KINDS)}")
+    records = bench_search([int(number) for number in numbers], names, rounds)
     index = bench_index(durable) if durable else None
     typer.echo(json.dumps({"searches": records, "index": index}) if as_json else render(records, index))
 

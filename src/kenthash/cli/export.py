@@ -1,5 +1,6 @@
 """`kenthash export`: a trained model for other runtimes."""
 
+import json
 from pathlib import Path
 
 import typer
@@ -9,6 +10,7 @@ def export(
     run: Path = typer.Argument(..., help="A run folder, or a model folder."),
     out: Path = typer.Option(..., help="The folder to write."),
     onnx: bool = typer.Option(False, "--onnx", help="Write both towers as ONNX, each checked against PyTorch."),
+    as_json: bool = typer.Option(False, "--json", help="Print the files and their largest differences as JSON."),
 ) -> None:
     """Export both towers of a trained model.
 
@@ -24,5 +26,9 @@ def export(
 
     if not onnx:
         raise UsageError("say what to export to: --onnx")
-    for path, difference in export_onnx(Hasher.load(run), out):
+    written = export_onnx(Hasher.load(run), out)
+    if as_json:
+        typer.echo(json.dumps([{"file": str(path), "difference": float(difference)} for path, difference in written]))
+        return
+    for path, difference in written:
         typer.echo(f"{path}  (largest difference to PyTorch: {difference:.1e})")

@@ -81,12 +81,17 @@ def _add_codes(path: Path, target: str) -> dict[str, object]:
 
 
 @app.command("remove")
-def remove(ids: list[str] = typer.Argument(help="Ids, as `index list` prints them."), index: str = INDEX) -> None:
+def remove(
+    ids: list[str] = typer.Argument(help="Ids, as `index list` prints them."),
+    index: str = INDEX,
+    as_json: bool = JSON,
+) -> None:
     """Remove items by id; unknown ids are ignored. Prints how many there were."""
     from kenthash.search import Index
 
     with Index.open(index) as opened:
-        typer.echo(opened.remove(ids))
+        removed = opened.remove(ids)
+    typer.echo(json.dumps({"removed": removed}) if as_json else removed)
 
 
 @app.command("list")
@@ -109,13 +114,15 @@ def export(
     index: str = INDEX,
     out: Path = typer.Option(..., help="What to write: a folder, or a file for parquet. It must not exist yet."),
     kind: str = typer.Option("npy", "--format", help="npy, parquet or faiss (an IndexBinaryFlat)."),
+    as_json: bool = JSON,
 ) -> None:
     """Write ids, codes and metadata out, for other tools or for `index add --codes`. Prints how many."""
     from kenthash.search import Index
     from kenthash.search.moving import export_index
 
     with Index.open(index) as opened:
-        typer.echo(export_index(opened, out, kind))
+        exported = export_index(opened, out, kind)
+    typer.echo(json.dumps({"exported": exported}) if as_json else exported)
 
 
 @app.command("stats")
@@ -124,10 +131,10 @@ def stats(index: str = INDEX, as_json: bool = JSON) -> None:
     from kenthash.search import Index
 
     with Index.open(index) as opened:
-        about = asdict(opened.stats()) | {"notes": opened.notes()}
+        about, notes = asdict(opened.stats()), opened.notes()
     if as_json:
-        typer.echo(json.dumps(about))
+        typer.echo(json.dumps({**about, "notes": notes}))
         return
-    for name, value in {**about, **about.pop("details"), **about.pop("notes")}.items():
-        if not isinstance(value, dict):
-            typer.echo(f"{name:<18} {value:,}" if isinstance(value, int) else f"{name:<18} {value}")
+    details = about.pop("details")
+    for name, value in {**about, **details, **notes}.items():
+        typer.echo(f"{name:<18} {value:,}" if isinstance(value, int) else f"{name:<18} {value}")

@@ -54,16 +54,15 @@ def search(
 def _query(index: "Index", words: str | None, image: Path | None, like: str | None, model: Path | None) -> "Codes":
     """The code to look for, [1, bits/8]."""
     from kenthash.errors import DataError
+    from kenthash.search.models import model_for
 
     if like is not None:
         item = index.get([like])[0]
         if item is None:
             raise DataError(f"{like}: no such id in the index: `kenthash index list` prints them")
         return item.code[None]
-    from kenthash.search.models import model_for
-
     folder = model_for(index, model)
-    from kenthash.model.hasher import Hasher
+    from kenthash.model.hasher import Hasher  # which takes seconds, so not before the model is known to be there
 
     hasher = Hasher.load(folder)
     return hasher.encode_pictures([image]) if image is not None else hasher.encode_texts([words or ""])

@@ -6,6 +6,7 @@ or cut short is not used but made anew: the store is the truth. It is flushed to
 """
 
 import json
+import os
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.errors import KenthashError
 from kenthash.files import atomic_write
 from kenthash.search import mih
 from kenthash.search.kernels import Words
@@ -101,26 +103,34 @@ def write(
     path: Path, identity: str, mark: Mark, bits: int, codes: Words, rows: NDArray[np.int64], cuts: Cuts,
     fast: bool, threads: int,
 ) -> None:  # fmt: skip
+    """Write a code file with the tables that `cuts` ask for; `fast` puts copies of the codes into them."""
     header = Header(
         identity, mark.row, mark.removal, bits, len(codes), 4 if mark.row < 1 << 32 else 8, cuts.tolist(),
         fast and codes.shape[1] == 1,
     )  # fmt: skip
     layout = header.layout()
-    with atomic_write(path, "w+b") as stream:
-        stream.truncate(layout["end"][0])
-        whole = np.memmap(stream, np.uint8, "r+")
-        head = header.encoded()
-        whole[: len(head)] = np.frombuffer(head, np.uint8)
-        arrays = _arrays(whole, layout)
-        arrays["codes"][:] = codes
-        arrays["rows"][:] = rows
-        if len(cuts):
-            mih.fill(
-                mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"]),
-                arrays["codes"],
-                threads,
-            )
-        whole.flush()
+    try:
+        with atomic_write(path, "w+b") as stream:
+            _reserve(stream.fileno(), layout["end"][0])
+            whole = np.memmap(stream, np.uint8, "r+")
+            head = header.encoded()
+            whole[: len(head)] = np.frombuffer(head, np.uint8)
+            arrays = _arrays(whole, layout)
+            arrays["codes"][:] = codes
+            arrays["rows"][:] = rows
+            if len(cuts):
+                mih.fill(_tables(cuts, arrays), arrays["codes"], threads)
+            whole.flush()
+    except OSError as error:
+        raise KenthashError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Take the room now: where a disk is full, writing to a mapped file without it would end the process (SIGBUS)."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
 
 
 def read(path: Path, identity: str, bits: int) -> CodeFile | None:
@@ -139,11 +149,13 @@ def read(path: Path, identity: str, bits: int) -> CodeFile | None:
             arrays = _arrays(np.memmap(stream, np.uint8, "r"), layout)
     except (OSError, ValueError, TypeError):
         return None
-    tables = mih.Tables(header.table_cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
-    return CodeFile(
-        Mark(header.row, header.removal), arrays["codes"], arrays["rows"], tables if header.cuts else None,
-        layout["end"][0],
-    )  # fmt: skip
+    tables = _tables(header.table_cuts, arrays) if header.cuts else None
+    mark = Mark(header.row, header.removal)
+    return CodeFile(mark, arrays["codes"], arrays["rows"], tables, layout["end"][0])
+
+
+def _tables(cuts: Cuts, arrays: dict[str, NDArray[Any]]) -> mih.Tables:
+    return mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
 
 
 def _arrays(whole: NDArray[np.uint8], layout: dict[str, tuple[int, str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kenthash.errors import UsageError
+from kenthash.search.filter_tokens import Token, tokens
 
 Literal = str | int | float | bool
 
@@ -122,13 +123,7 @@ def matches(term: Filter, metadata: Mapping[str, object]) -> bool:
             return any(matches(one, metadata) for one in terms)
 
 
-TOKEN = re.compile(
-    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>"[^"\\]+")|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
-    |(?P<sign><=|>=|!=|<>|=|<|>|\(|\)|,)|(?P<word>[^\W\d]\w*))""",
-    re.VERBOSE,
-)
 UNENCODABLE = re.compile("[\\x00\\ud800-\\udfff]")  # what neither JSON nor a database can hold
-WORDS = frozenset({"and", "or", "not", "in", "is", "null", "has", "true", "false"})
 
 
 def parse(text: str) -> Filter:
@@ -146,32 +141,16 @@ def parse(text: str) -> Filter:
         raise UsageError(f"filter of {len(text):,} characters: at most {MAX_LENGTH:,} are taken")
     if half := UNENCODABLE.search(text):
         raise UsageError(f"filter: at {half.start() + 1} a zero byte or half a character, which no text can hold")
-    parser = _Parser(_tokens(text))
+    parser = _Parser(tokens(text))
     term = parser.either(0)
     parser.expect("'and', 'or' or the end", "end")
     return term
 
 
-def _tokens(text: str) -> list[tuple[str, str, int]]:
-    """(kind, text, position) of each token; words of the language have themselves as kind."""
-    tokens, place = [], 0
-    while place < len(text.rstrip()):
-        found = TOKEN.match(text, place)
-        if not found:
-            place += len(text[place:]) - len(text[place:].lstrip())
-            raise UsageError(f"filter, position {place + 1}: {text[place : place + 10]!r} is not understood")
-        name = str(found.lastgroup)
-        token, place = found[name], found.end()
-        if name == "sign" or (name == "word" and token.lower() in WORDS):
-            name = token.lower()
-        tokens.append((name, token, found.start(found.lastgroup or 0)))
-    return [*tokens, ("end", "the end", len(text))]
-
-
 class _Parser:
     """Recursive descent: `or` binds weakest, then `and`, then `not`."""
 
-    def __init__(self, tokens: list[tuple[str, str, int]]) -> None:
+    def __init__(self, tokens: list[Token]) -> None:
         self.tokens, self.place, self.terms = tokens, 0, 0
 
     @property
@@ -190,7 +169,8 @@ class _Parser:
 
     def fail(self, expected: str) -> str:
         _, token, position = self.tokens[self.place]
-        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {token[:20]}")
+        seen = token[:20] if token.isprintable() else repr(token[:20])
+        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {seen}")
 
     def either(self, depth: int) -> Filter:
         terms = [self.both(depth)]

@@ -4,11 +4,13 @@ An item's id is the folder's name and the picture's path below it, `photos/2024/
 `metadata.jsonl` that names it, if any, and four keys of ours: `path`, `size`, `mtime` and `digest`.
 A picture is the same as long as size and mtime are, or else its content's digest.
 
-Each batch is committed as a whole, so that an interrupted run goes on where it was.
+Each batch is committed as a whole, so that an interrupted run goes on where it was. A picture that cannot be used is
+skipped, and dropped if it was there; what lies in a folder that cannot be read is left as it is.
 """
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,10 +26,11 @@ from kenthash.data.readers.metadata import metadata_files, read_rows
 from kenthash.errors import DataError
 from kenthash.progress import bar
 from kenthash.search.engine import Item, Metadata
-from kenthash.search.index import Index, check_metadata
+from kenthash.search.index import Index, check_id, check_metadata
 
 BATCH = 64  # pictures encoded and committed at a time
 MAX_FILE = 1 << 28  # bytes of a picture file
+DIGEST = 32  # characters
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Report:
     changed: int = 0
     unchanged: int = 0
     removed: int = 0
-    skipped: dict[str, str] = field(default_factory=dict)  # id: why
+    skipped: dict[str, str] = field(default_factory=dict)  # id, or a folder's name in the same form: why
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,15 @@ class _Picture:
     id: str
     path: Path
     metadata: Metadata  # without the digest
+
+
+@dataclass
+class _Walk:
+    """What a walk through the folder met."""
+
+    pictures: list[_Picture] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)  # pictures that cannot be items
+    unread: dict[str, str] = field(default_factory=dict)  # files and folders of which nothing is known
 
 
 @dataclass(frozen=True)
@@ -56,14 +68,16 @@ class _Fetched:
 def sync_folder(index: Index, folder: Path, encode: Callable[[Sequence[Image.Image]], Codes]) -> Report:
     """Bring the index in line with a folder; `encode` turns pictures into codes."""
     folder = folder.resolve()
-    pictures = _pictures(folder)
-    report, kept = Report(), set()
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool, bar(len(pictures), "index", "pictures") as progress:
-        everything = iter(pictures)
+    walk = _walk(folder)
+    report, kept = Report(skipped={_printable(name): why for name, why in (walk.faults | walk.unread).items()}), set()
+    count = len(walk.pictures)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool, bar(count, "index", "pictures") as progress:
+        everything = iter(walk.pictures)
         while batch := list(islice(everything, BATCH)):
             kept |= _sync_batch(index, batch, encode, pool, report)
             progress.update(len(batch))
-    gone = [name for name in _ids_below(index, folder) if name not in kept]
+    unread = tuple(walk.unread)
+    gone = [name for name in _ids_below(index, folder) if name not in kept and not name.startswith(unread)]
     for start in range(0, len(gone), 10_000):
         report.removed += index.remove(gone[start : start + 10_000])
     return report
@@ -101,29 +115,49 @@ def _sync_batch(
     return {p.id for p in batch} - report.skipped.keys()
 
 
-def _pictures(folder: Path) -> list[_Picture]:
+def _walk(folder: Path) -> _Walk:
+    """The picture files in order, without hidden ones; links to folders are not followed."""
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder")
-    rows = _rows(folder)
-    found = []
-    for path in _walk(folder):
-        about = path.stat()
-        ours: Metadata = {"path": str(path), "size": about.st_size, "mtime": about.st_mtime}
-        name = f"{folder.name}/{path.relative_to(folder).as_posix()}"
-        found.append(_Picture(name, path, {**rows.get(path, {}), **ours}))
-    if not found:  # perhaps a disk that is not mounted: not a reason to drop all its pictures
-        raise DataError(f"{folder}: no pictures here: nothing was added or dropped")
-    return found
+    rows, met = _rows(folder), _Walk()
 
+    def name_of(path: Path) -> str:
+        return f"{folder.name}/{path.relative_to(folder).as_posix()}"
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Picture files in order, without hidden ones; links to folders are not followed."""
-    for here, folders, files in os.walk(folder):
+    def unread(error: OSError) -> None:
+        met.unread[name_of(Path(error.filename))] = error.strerror or type(error).__name__
+
+    for here, folders, files in os.walk(folder, onerror=unread):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(here, name)
-            if path.suffix.lower() in SUFFIXES and not name.startswith(".") and path.is_file():
-                yield path
+        for path in (Path(here, name) for name in sorted(files) if not name.startswith(".")):
+            if path.suffix.lower() in SUFFIXES:
+                try:
+                    _meet(path, name_of(path), rows.get(path, {}), met)
+                except FileNotFoundError:  # gone meanwhile, or a link to nothing
+                    continue
+                except OSError as error:
+                    unread(error)
+    if not met.pictures and not met.faults:  # perhaps a disk that is not mounted: not a reason to drop all its pictures
+        raise DataError(f"{folder}: no pictures here: nothing was added or dropped")
+    return met
+
+
+def _meet(path: Path, name: str, row: Metadata, met: _Walk) -> None:
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        return
+    metadata: Metadata = {**row, "path": str(path), "size": about.st_size, "mtime": about.st_mtime}
+    try:
+        check_id(name)
+        check_metadata(name, {**metadata, "digest": "0" * DIGEST})
+    except DataError as error:
+        met.faults[name] = str(error)
+    else:
+        met.pictures.append(_Picture(name, path, metadata))
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def _rows(folder: Path) -> dict[Path, Metadata]:
@@ -164,7 +198,7 @@ def _fetch(picture: _Picture, item: Item | None) -> _Fetched:
         if picture.path.stat().st_size > MAX_FILE:
             return _Fetched("", None, f"a file of more than {MAX_FILE >> 20} MiB")
         content = picture.path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()[:32]
+        digest = hashlib.sha256(content).hexdigest()[:DIGEST]
         if item is not None and item.metadata.get("digest") == digest:
             return _Fetched(digest, None)
         return _Fetched(digest, open_picture(content))

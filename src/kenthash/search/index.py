@@ -29,6 +29,7 @@ MAX_ID = 1024  # characters
 MAX_KEY = 128  # characters of a metadata key
 MAX_METADATA = 1 << 16  # bytes of an item's metadata as JSON
 MAX_K = 10_000
+MAX_LIST = 1 << 31  # ids of one list
 CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")  # with line ends and halves of characters
 FORBIDDEN = re.compile(CONTROL.pattern + r'|["\\]')  # in a key
 
@@ -56,11 +57,11 @@ class Index:
     @classmethod
     def create(cls, target: str | Path, bits: int, **options: Any) -> Self:
         """Make a new, empty index; one that exists already is an error."""
-        return cls(_engine(str(target), "create", check_bits(bits), **options))
+        return cls(_engine(str(target)).create(str(target), check_bits(bits), **options))
 
     @classmethod
     def open(cls, target: str | Path, **options: Any) -> Self:
-        return cls(_engine(str(target), "open", **options))
+        return cls(_engine(str(target)).open(str(target), **options))
 
     @classmethod
     def open_or_create(cls, target: str | Path, bits: int) -> Self:
@@ -109,12 +110,18 @@ class Index:
         return self.engine.search(codes, k, radius, parse(filter) if isinstance(filter, str) else filter)
 
     def list_ids(self, after: str = "", limit: int = 1000) -> list[str]:
-        return self.engine.list_ids(after, limit)
+        """Up to `limit` ids that come after `after`, in plain string order."""
+        if not 1 <= limit <= MAX_LIST:
+            raise UsageError(f"limit {limit}: must be from 1 to {MAX_LIST:,}")
+        (start,) = _strings(after)
+        return self.engine.list_ids(start, limit)
 
     def notes(self) -> dict[str, str]:
         return self.engine.notes()
 
     def note(self, key: str, value: str) -> None:
+        if UNENCODABLE.search(key + value):
+            raise DataError(f"note {key!r}: {value[:60]!r} holds half a character or a zero byte, which cannot be kept")
         self.engine.note(key, value)
 
     def stats(self) -> Stats:
@@ -153,8 +160,8 @@ class Index:
             raise UsageError(f"{len(names)} ids, {len(codes)} codes and {len(entries)} metadata: give as many of each")
         lengths = list(map(len, names))
         if names and not (min(lengths) > 0 and max(lengths) <= MAX_ID and not CONTROL.search("".join(names))):
-            bad = next(name for name in names if not 0 < len(name) <= MAX_ID or CONTROL.search(name))
-            raise DataError(f"id {bad[:60]!r}: must have 1 to {MAX_ID:,} characters, no control characters among them")
+            for name in names:
+                check_id(name)
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
             raise DataError(f"id {twice!r} comes twice: give each item its own")
@@ -172,6 +179,11 @@ def _strings(ids: Sequence[str]) -> list[str]:
         if UNENCODABLE.search(name):
             raise DataError(f"id {name[:60]!r}: holds half a character or a zero byte, which no id can")
     return names
+
+
+def check_id(name: str) -> None:
+    if not 0 < len(name) <= MAX_ID or CONTROL.search(name):
+        raise DataError(f"id {name[:60]!r}: must have 1 to {MAX_ID:,} characters, no control characters among them")
 
 
 def check_metadata(name: str, entry: Mapping[str, object]) -> None:
@@ -211,22 +223,19 @@ def _check_value(name: str, key: str, value: object) -> int:
     )
 
 
-def _engine(target: str, action: str, *arguments: Any, **options: Any) -> Engine:
+def _engine(target: str) -> Any:
+    """The class of the engine that an address names; imported when asked for, since each needs its own client."""
     scheme = target.partition("://")[0] if "://" in target else ""
-    engine: Any
     if scheme == "milvus":
         from kenthash.search.milvus import MilvusEngine
 
-        engine = MilvusEngine
-    elif scheme in ("postgresql", "postgres"):
+        return MilvusEngine
+    if scheme in ("postgresql", "postgres"):
         from kenthash.search.postgres import PostgresEngine
 
-        engine = PostgresEngine
-    elif scheme:
+        return PostgresEngine
+    if scheme:
         raise UsageError(f"{shown(target)}: an index is a file, milvus://host:port/name or postgresql://...")
-    else:
-        from kenthash.search.local import LocalEngine
+    from kenthash.search.local import LocalEngine
 
-        engine = LocalEngine
-    made: Engine = getattr(engine, action)(target, *arguments, **options)
-    return made
+    return LocalEngine

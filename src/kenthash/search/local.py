@@ -4,12 +4,11 @@ Threads may search at once, each with its own connection; the kernels hold no in
 open one index: writers take turns, and every search sees one state of the store, from its codes to its metadata.
 """
 
-import glob
 import json
 import logging
 import os
 import threading
-import uuid
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,27 +19,27 @@ from numpy.typing import NDArray
 
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError, UsageError
-from kenthash.search import codefile, kernels, mih, planner, snapshot
-from kenthash.search.codefile import CodeFile, to_words
+from kenthash.search import codefile, compaction, kernels, snapshot
+from kenthash.search.codefile import to_words
 from kenthash.search.engine import Hits, Item, Metadata, Stats
 from kenthash.search.filters import Filter, matches
 from kenthash.search.kernels import Words
 from kenthash.search.snapshot import Snapshot
-from kenthash.search.store import Mark, Store
+from kenthash.search.store import Store
 
 logger = logging.getLogger(__name__)
 
 FORMS = ("fast", "compact", "scan")
-MAX_FRESH = 50_000  # items outside the code file before a search has it made anew; or a share of those in it
-SHARE = 32
+PAUSE = 60.0  # seconds until a code file that could not be written is tried again: it means reading all items
 ATTEMPTS = 5  # at a transaction that suits the newest state
 FIRST_LOOK = 256  # nearest items asked whether the filter is true of them, before all items are
 FEW = 16  # queries for which that is worth it
 
 
 class LocalEngine:
-    """`form` says what a code file holds besides codes: tables with copies of the codes ("fast", 56 bytes an item at
-    64 bits), tables without ("compact", 24), or none ("scan", 12). All give the same answers."""
+    """`form` says what a code file holds besides codes and rows: tables with copies of the codes ("fast", in all 56
+    bytes an item at 64 bits), tables without ("compact", 24), or none ("scan", 12). Beyond 2^24 items a slot takes a
+    byte more in each of the four tables: 60 and 28. All forms give the same answers."""
 
     def __init__(self, store: Store) -> None:
         self.bits, self.path = store.bits, store.path
@@ -51,7 +50,8 @@ class LocalEngine:
         self._stores = [store]
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._filtered: tuple[Filter, Snapshot, tuple[Words, Words]] | None = None
+        self._not_before = 0.0  # by the monotonic clock: when the code file may be tried again
+        self._filtered: tuple[str, Snapshot, tuple[Words, Words]] | None = None
 
     @classmethod
     def create(cls, target: str | Path, bits: int, form: str = "fast") -> "LocalEngine":
@@ -72,14 +72,6 @@ class LocalEngine:
                 self._stores.append(self._own.store)
         store: Store = self._own.store
         return store
-
-    def code_path(self, stamp: str) -> Path:
-        """Each code file has its own name, and the store says which one counts: they change together."""
-        return self.path.with_name(f"{self.path.name}.{stamp}.codes")
-
-    def _code_file(self) -> CodeFile | None:
-        stamp = self.store.about("codes")
-        return codefile.read(self.code_path(str(stamp)), self.store.identity, self.bits) if stamp else None
 
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
         self.store.add(ids, codes, metadata)
@@ -133,9 +125,11 @@ class LocalEngine:
         return answers
 
     def _allowed(self, state: Snapshot, filter: Filter) -> tuple[Words, Words]:
+        """The slots for which a filter is true; those of the last filter are kept."""
+        text = repr(filter)  # filters themselves do not tell `a = 1` from `a = true`, since to Python 1 equals True
         last = self._filtered
-        if last is None or last[0] != filter or last[1] is not state:
-            last = (filter, state, state.allowed(self.store.matching(filter)))
+        if last is None or last[0] != text or last[1] is not state:
+            last = (text, state, state.allowed(self.store.matching(filter)))
             self._filtered = last
         return last[2]
 
@@ -174,7 +168,7 @@ class LocalEngine:
             if ahead and not last:
                 return None
             if state is None or ahead or state.mark.removal < self.store.log_start():
-                base = self._code_file()
+                base = compaction.code_file(self.store)
                 if base is None and not last and self.store.about("codes"):
                     return None
                 state = snapshot.of_file(base or codefile.empty(-(-self.bits // 64)))
@@ -184,38 +178,26 @@ class LocalEngine:
     def _compact_if_due(self) -> None:
         """Before too much lies outside the code file: then the first search makes it anew."""
         state, mark = self._snapshot, self.store.mark()
-        if state is not None and not _lags(state.base, mark):
+        if time.monotonic() < self._not_before or (state is not None and not compaction.lags(state.base, mark)):
             return
-        if _lags(self._code_file(), mark):
+        if compaction.lags(compaction.code_file(self.store), mark):
             try:
-                self.compact()
+                compaction.compact(self.store, self.threads, only_if_due=True)
             except KenthashError as error:  # such as a reader that may not write: then the rest is held in memory
                 logger.info("the code file was not made anew: %s", error)
-        else:  # another process has made it
-            with self._lock:
-                self._snapshot = None
+                self._not_before = time.monotonic() + PAUSE
+                return
+        with self._lock:  # made by this thread or by another, it is there to begin from
+            self._snapshot = None
 
     def compact(self) -> None:
-        """Make the code file anew from the store, and clear the log of removals up to there."""
-        store = self.store
-        with store.writing() as connection:
-            mark = store.mark()
-            rows, codes = codefile.sorted_codes(store)
-            worth = store.form != "scan" and planner.worth_tables(self.bits, len(rows))
-            cuts = mih.cut(self.bits, len(rows)) if worth else np.empty((0, 3), np.int64)
-            stamp = uuid.uuid4().hex[:12]
-            new = self.code_path(stamp)
-            codefile.write(new, store.identity, mark, self.bits, codes, rows, cuts, store.form == "fast", self.threads)
-            store.replace_codes(connection, stamp, mark.removal)
-        for old in self.path.parent.glob(f"{glob.escape(self.path.name)}.*.codes*"):  # and what a kill left behind
-            if old != new:
-                old.unlink(missing_ok=True)
+        compaction.compact(self.store, self.threads)
         with self._lock:
             self._snapshot = None
 
     def stats(self) -> Stats:
         files = [self.path, self.path.with_name(self.path.name + "-wal")]
-        base = self._code_file()
+        base = compaction.code_file(self.store)
         size = sum(file.stat().st_size for file in files if file.exists()) + (base.bytes if base else 0)
         return Stats(
             "local",
@@ -234,12 +216,6 @@ class LocalEngine:
         self._pool.shutdown()
         for store in self._stores:
             store.close()
-
-
-def _lags(base: CodeFile | None, mark: Mark) -> bool:
-    """Whether a code file, or none, is too far behind the store."""
-    known, items = (base.mark, len(base.codes)) if base else (Mark(0, 0), 0)
-    return max(mark.row - known.row, mark.removal - known.removal) > max(MAX_FRESH, items // SHARE)
 
 
 def _matching(hits: Hits, filter: Filter, k: int) -> Hits:

@@ -49,9 +49,9 @@ def model_for(index: Index, run: Path | None) -> Path:
         if "model_path" not in notes:
             raise UsageError("the index does not say which model its codes come from: give it with --model")
         run = Path(notes["model_path"])
-    if not run.is_dir():
-        raise DataError(f"{run}: the model of this index is not there any more: say where it is with --model")
+        if not run.is_dir():
+            raise DataError(f"{run}: the model of this index is not there any more: say where it is with --model")
     folder = model_folder(run)
-    if notes.get("model", digest(folder)) != digest(folder):
+    if "model" in notes and notes["model"] != digest(folder):
         raise UsageError(f"{run}: not the model that this index was made with, which was {notes.get('model_path')}")
     return folder

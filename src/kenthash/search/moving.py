@@ -19,7 +19,7 @@ import numpy as np
 
 from kenthash.codes import Codes, check_bits
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.files import atomic_write, load_array, sync_folder
+from kenthash.files import atomic_write, load_array, reading, sync_folder
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.index import Index
 
@@ -35,8 +35,13 @@ def export_index(index: Index, out: str | Path, kind: str) -> int:
         raise UsageError(f"export to {kind!r}: choose one of {', '.join(KINDS)}")
     if out.exists():
         raise DataError(f"{out}: exists already: remove it or choose another name")
-    if kind == "parquet":
-        return _export_parquet(index, out)
+    try:
+        return _export_parquet(index, out) if kind == "parquet" else _export_folder(index, out, kind)
+    except OSError as error:
+        raise KenthashError(f"{out}: cannot be written: {error.strerror or error}") from error
+
+
+def _export_folder(index: Index, out: Path, kind: str) -> int:
     faiss = _library("faiss", "faiss-cpu") if kind == "faiss" else None
     partial = out.with_name(out.name + ".partial")  # the folder appears under its name once it is whole
     shutil.rmtree(partial, ignore_errors=True)
@@ -125,16 +130,19 @@ def _read_parquet(path: Path) -> tuple[list[str], Codes, list[Metadata]]:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from error
-    if not {"id", "code"} <= set(table.column_names):
-        raise DataError(f"{path}: has the columns {', '.join(table.column_names)[:200]}; `id` and `code` are needed")
+    names = table.column_names
+    if not {"id", "code"} <= set(names):
+        raise DataError(f"{path}: has the columns {', '.join(names)[:200]}; `id` and `code` are needed")
     ids, rows = table["id"].to_pylist(), table["code"].to_pylist()
     widths = {len(row) if isinstance(row, bytes) else -1 for row in rows}
     if not all(isinstance(one, str) for one in ids) or -1 in widths or len(widths) > 1:
         raise DataError(f"{path}: `id` must be text and `code` bytes, all of one length, none of them missing")
     kind = table["code"].type
-    width = widths.pop() if widths else getattr(kind, "byte_width", 1)
+    if not rows and not pyarrow.types.is_fixed_size_binary(kind):
+        raise DataError(f"{path}: no codes in it, nor how long they would be")
+    width = widths.pop() if widths else kind.byte_width
     codes = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), width)
-    texts = table["metadata"].to_pylist() if "metadata" in table.column_names else [None] * len(ids)
+    texts = table["metadata"].to_pylist() if "metadata" in names else [None] * len(ids)
     return ids, _checked(path, codes), [_metadata(path, row, text) for row, text in enumerate(texts)]
 
 
@@ -161,17 +169,13 @@ def _checked(path: Path, codes: Codes) -> Codes:
 def _begins(path: Path, magic: bytes) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as stream:
+    with reading(path), path.open("rb") as stream:
         return stream.read(len(magic)) == magic
 
 
 def _lines(path: Path) -> list[str]:
-    try:
+    with reading(path):
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text (byte {error.start})") from error
     return text.removesuffix("\n").split("\n") if text else []
 
 

@@ -30,6 +30,7 @@ except ImportError as error:
     raise KenthashError("an index in PostgreSQL needs its client: pip install 'psycopg[binary]'") from error
 
 FORMAT = "kenthash index 1"
+ROWS = "kenthash rows"  # a temporary table; with a space, which no index's table has in its name
 CONNECT_SECONDS = 5
 OLDEST_PGVECTOR = (0, 7)  # the first with bit(K) and <~>
 
@@ -89,11 +90,11 @@ class PostgresEngine:
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
         with self._transaction() as cursor:
-            self._run(cursor, "create temporary table kenthash_rows (like {table}) on commit drop")
-            self._copy(cursor, "kenthash_rows", ids, codes, metadata)
+            self._run(cursor, f'create temporary table "{ROWS}" (like {{table}}) on commit drop')
+            self._copy(cursor, ROWS, ids, codes, metadata)
             self._run(
                 cursor,
-                "insert into {table} select * from kenthash_rows order by id "
+                f'insert into {{table}} select * from "{ROWS}" order by id '
                 "on conflict (id) do update set code = excluded.code, metadata = excluded.metadata",
             )
 

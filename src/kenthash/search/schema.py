@@ -3,7 +3,7 @@
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kenthash.errors import DataError, KenthashError, UsageError
@@ -13,6 +13,8 @@ from kenthash.search.engine import NoSuchIndex
 APPLICATION = 0x6B656E74  # marks the file as ours: "kent"
 WAIT = 120.0  # seconds for another writer to finish
 CACHE_KIB = 128 << 10  # at most; for large additions
+HEAD = b"SQLite format 3\0"
+NOT_OURS = "not an index of kenthash, or its beginning is damaged: restore it from a copy"
 PAGE = 16384  # bytes; larger than SQLite's default, as are our files
 
 # The schema's history: a file's user_version is the number of steps it has, and opening one applies those it lacks.
@@ -31,35 +33,50 @@ def create_file(path: Path, bits: int, form: str) -> None:
     """Make an empty index under another name, and give it its own when it is whole."""
     if path.exists():
         raise UsageError(f"{path}: exists already: open it, or choose another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
     identity = uuid.uuid4().hex
     partial = path.with_name(f"{path.name}.{identity}.partial")
-    with errors(partial):
-        connection = sqlite3.connect(partial, isolation_level=None)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_empty(path, partial, {"bits": bits, "identity": identity, "form": form})
+            _give_name(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise KenthashError(f"{path}: cannot be made: {error.strerror or error}") from error
+
+
+def _write_empty(path: Path, partial: Path, about: dict[str, str | int]) -> None:
+    with errors(path), closing(sqlite3.connect(partial, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE}")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         _migrate(connection)
-        values = {"bits": bits, "identity": identity, "form": form}
-        connection.executemany("INSERT INTO about VALUES (?, ?)", values.items())
-        connection.close()
+        connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+
+
+def _give_name(partial: Path, path: Path) -> None:
     try:
         path.hardlink_to(partial)  # unlike a rename, fails where another process was faster
     except FileExistsError:
         raise UsageError(f"{path}: exists already: open it, or choose another name") from None
     except OSError:  # a file system without hard links
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def open_file(path: Path) -> sqlite3.Connection:
     """A connection to an index, brought up to this version's schema."""
-    _check_file(path)
+    _check_there(path)
     with errors(path):
         connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
         try:
-            _check_version(path, connection)
+            try:
+                _check_version(path, connection)
+            except sqlite3.OperationalError:  # locked, or not to be opened: not what the file holds
+                raise
+            except sqlite3.DatabaseError:
+                _explain(path)
+                raise
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -93,10 +110,11 @@ def _migrate(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _check_file(path: Path) -> None:
+def _check_there(path: Path) -> None:
+    """Without opening the file. When a process closes a file, the system drops all locks that it has on it, those of
+    its other connections too; then another process that closes the index takes itself for the last one and deletes
+    the write-ahead log, with what is written to it from here on (SQLite, "How To Corrupt", 2.2)."""
     try:
-        with path.open("rb") as stream:
-            head = stream.read(100)
         size = path.stat().st_size
     except FileNotFoundError:
         raise NoSuchIndex(
@@ -104,12 +122,23 @@ def _check_file(path: Path) -> None:
         ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    if not head.startswith(b"SQLite format 3\0") or len(head) < 100:
-        raise DataError(f"{path}: not an index of kenthash, or its beginning is damaged: restore it from a copy")
+    if not path.is_file() or size < len(HEAD):
+        raise DataError(f"{path}: {NOT_OURS}")
+
+
+def _explain(path: Path) -> None:
+    """Why SQLite cannot read a file, where its head tells."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(100)
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if not head.startswith(HEAD) or len(head) < 100:
+        raise DataError(f"{path}: {NOT_OURS}")
     page = int.from_bytes(head[16:18], "big")
     expected = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
-    # With a write-ahead log beside it the file may rightly lag behind its own header.
-    if size < expected and not path.with_name(path.name + "-wal").exists():
+    if size < expected:
         raise DataError(f"{path}: torn: {size:,} bytes of {expected:,} are there: restore it from a copy")
 
 

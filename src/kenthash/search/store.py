@@ -88,11 +88,13 @@ class Store:
 
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
         with self.writing() as connection:
+            before = self.mark().row
             try:
                 self._insert(connection, ids, codes, metadata)
-            except sqlite3.IntegrityError:
+            except sqlite3.IntegrityError:  # rows after `before` are of this batch
                 there = connection.execute(
-                    "SELECT value FROM json_each(?) WHERE value IN (SELECT id FROM items)", (json.dumps(list(ids)),)
+                    "SELECT id FROM items WHERE row <= ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
+                    (before, json.dumps(list(ids))),
                 ).fetchone()
                 raise DataError(
                     f"{self.path}: id {there[0]!r} is in the index already: use upsert to replace"

@@ -1,5 +1,6 @@
 """The addresses of indexes on servers. A password in one never enters a message."""
 
+import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -20,7 +21,12 @@ class Target:
 def shown(target: str) -> str:
     """Any address without its user and password, as messages may print it."""
     scheme, separator, rest = target.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else target
+    if not separator:
+        return target
+    base, _, query = rest.partition("?")
+    place = base.rpartition("@")[2] if "@" in base or "@" not in query else "..."  # a password with ? in it
+    table = dict(parse_qsl(query)).get("table")  # other options may be secret: libpq takes password= there
+    return f"{scheme}://{place}?table={table}" if table else f"{scheme}://{place}"
 
 
 def milvus_target(target: str) -> Target:
@@ -30,28 +36,42 @@ def milvus_target(target: str) -> Target:
     except ValueError as error:
         raise UsageError(f"a Milvus address with a host or port that is none: write {MILVUS_FORM}") from error
     name, options = parts.path.strip("/"), dict(parse_qsl(parts.query))
-    shown = f"milvus://{host}:{port}/{name}"
+    where = f"milvus://{host}:{port}/{name}"
     if not host or not _plain(name, 255):
-        raise UsageError(f"{shown}: write {MILVUS_FORM}, the name of ASCII letters, digits and underscores")
+        raise UsageError(f"{where}: write {MILVUS_FORM}, the name of ASCII letters, digits and underscores")
     if options not in ({}, {"secure": "true"}, {"secure": "false"}):
-        raise UsageError(f"{shown}: option {', '.join(options)}: write {MILVUS_FORM}")
+        raise UsageError(f"{where}: option {', '.join(options)}: write {MILVUS_FORM}")
     scheme = "https" if options.get("secure") == "true" else "http"
     bracketed = f"[{host}]" if ":" in host else host
     token = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
-    return Target(shown, name, f"{scheme}://{bracketed}:{port}", token)
+    return Target(where, name, f"{scheme}://{bracketed}:{port}", token)
 
 
 def postgres_target(target: str) -> Target:
     """All options but `table` (by default `kenthash`) go to libpq as they are."""
-    rest = target.partition("://")[2].partition("#")[0]
+    rest = target.partition("://")[2]
+    _check_user(rest)
+    rest = rest.partition("#")[0]
     base, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     name = dict(options).get("table", "kenthash")
-    shown = f"postgresql://{base.rpartition('@')[2]}?table={name}"
+    where = f"postgresql://{base.rpartition('@')[2]}?table={name}"
     if not _plain(name, 63):
-        raise UsageError(f"{shown}: write {POSTGRES_FORM}, the name of ASCII letters, digits and underscores")
+        raise UsageError(f"{where}: write {POSTGRES_FORM}, the name of ASCII letters, digits and underscores")
     kept = urlencode([pair for pair in options if pair[0] != "table"], quote_via=quote)
-    return Target(shown, name, f"postgresql://{base}?{kept}" if kept else f"postgresql://{base}")
+    return Target(where, name, f"postgresql://{base}?{kept}" if kept else f"postgresql://{base}")
+
+
+def _check_user(rest: str) -> None:
+    """Refuse a password that ends early, by a character that has a meaning of its own: we, or libpq, would take the
+    rest of it for a host or port and name that in a message."""
+    authority = re.split("[/?#]", rest)[0]
+    port = authority.rpartition("]")[2].partition(":")[2]
+    cut = "@" in rest and "@" not in authority and ("@" in rest.partition("/")[0] or not (port or "0").isdigit())
+    if cut or authority.count("@") > 1 or re.search("%(?![0-9A-Fa-f]{2})", authority):
+        raise UsageError(
+            f"write {POSTGRES_FORM}, and in a user or password %25 %2F %3F %23 %40 for the characters % / ? # @"
+        )
 
 
 def _plain(name: str, length: int) -> bool:

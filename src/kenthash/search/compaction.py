@@ -1,0 +1,62 @@
+"""The code file of a store: which one counts, when it is too far behind, and how it is made anew.
+
+Each code file has its own name, and the store says which one counts: they change together, in one transaction.
+"""
+
+import glob
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from kenthash.search import codefile, mih, planner
+from kenthash.search.codefile import CodeFile
+from kenthash.search.store import Mark, Store
+
+MAX_FRESH = 50_000  # items outside the code file before a search has it made anew; or a share of those in it
+SHARE = 32
+STAMP = 12  # hexadecimal digits in the name of a code file
+
+
+def code_file(store: Store) -> CodeFile | None:
+    """The one that the store names, if it is there and whole."""
+    stamp = store.about("codes")
+    return codefile.read(_path(store, str(stamp)), store.identity, store.bits) if stamp else None
+
+
+def lags(base: CodeFile | None, mark: Mark) -> bool:
+    """Whether a code file, or none, is too far behind the store."""
+    known, items = (base.mark, len(base.codes)) if base else (Mark(0, 0), 0)
+    return max(mark.row - known.row, mark.removal - known.removal) > max(MAX_FRESH, items // SHARE)
+
+
+def compact(store: Store, threads: int, only_if_due: bool = False) -> None:
+    """Make the code file anew from the store, and clear the log of removals up to there.
+
+    `only_if_due`: unless another thread or process has done it while this one waited for its turn to write.
+    """
+    with store.writing() as connection:
+        mark = store.mark()
+        if only_if_due and not lags(code_file(store), mark):
+            return
+        # Listed while nobody else may write: a file that another makes after this is not ours to delete.
+        old = _all_files(store)
+        rows, codes = codefile.sorted_codes(store)
+        worth = store.form != "scan" and planner.worth_tables(store.bits, len(rows))
+        cuts = mih.cut(store.bits, len(rows)) if worth else np.empty((0, 3), np.int64)
+        stamp, fast = uuid.uuid4().hex[:STAMP], store.form == "fast"
+        path = _path(store, stamp)
+        codefile.write(path, store.identity, mark, store.bits, codes, rows, cuts, fast, threads)
+        store.replace_codes(connection, stamp, mark.removal)
+    for file in old:
+        file.unlink(missing_ok=True)
+
+
+def _path(store: Store, stamp: str) -> Path:
+    return store.path.with_name(f"{store.path.name}.{stamp}.codes")
+
+
+def _all_files(store: Store) -> list[Path]:
+    """Of this index, not of one whose name begins alike: the one that counts, and what kills have left behind."""
+    stamp = "[0-9a-f]" * STAMP
+    return list(store.path.parent.glob(f"{glob.escape(store.path.name)}.{stamp}.codes*"))

@@ -1,0 +1,105 @@
+"""The code file made anew: by several at once, beside another index, on a full disk, and how large it becomes."""
+
+import resource
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kenthash.errors import KenthashError
+from kenthash.search import Index, compaction, mih
+from kenthash.search.codefile import Header
+from kenthash.search.local import LocalEngine
+
+
+def codes_of(items: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (items, 8), np.uint8)
+
+
+def filled(path: Path, items: int) -> Path:
+    with Index.create(path, 64) as index:
+        index.add([f"{i:06}" for i in range(items)], codes_of(items))
+    return path
+
+
+def test_a_code_file_that_another_makes_meanwhile_stays(tmp_path: Path) -> None:
+    """As soon as one has committed, another may write its own: here at the very moment."""
+    another = tmp_path / "x.kh.0123456789ab.codes"
+    with closing(LocalEngine.open(filled(tmp_path / "x.kh", 200))) as engine:
+        engine.store.connection.set_trace_callback(lambda sql: another.touch() if sql == "COMMIT" else None)
+        engine.compact()
+        engine.store.connection.set_trace_callback(None)
+        assert another.exists() and engine.stats().details["in the code file"] == 200
+        engine.compact()
+        assert not another.exists()  # the store never named it: it is a leftover by now
+    assert len(list(tmp_path.glob("*.codes*"))) == 1
+
+
+def test_an_index_with_a_longer_name_keeps_its_code_file(tmp_path: Path) -> None:
+    for name in ("x.kh.old", "x.kh"):
+        with Index.open(filled(tmp_path / name, 50)) as index:
+            index.compact()
+    with Index.open(tmp_path / "x.kh.old") as index:
+        assert index.stats().details["in the code file"] == 50
+
+
+def test_searches_at_once_make_the_code_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MAX_FRESH", 100)
+    path = filled(tmp_path / "x.kh", 20_000)
+    with sqlite3.connect(path) as counter:  # what SQLite itself saw being named
+        counter.execute("CREATE TABLE named(stamp)")
+        counter.execute(
+            "CREATE TRIGGER count_them AFTER INSERT ON about WHEN new.key = 'codes' "
+            "BEGIN INSERT INTO named VALUES (new.value); END"
+        )
+    counter.close()
+    together = threading.Barrier(6)
+    with Index.open(path) as index, ThreadPoolExecutor(6) as pool:
+
+        def search(query: int) -> list[str]:
+            assert index.stats().items == 20_000  # the thread has its connection before the race begins
+            together.wait()
+            return index.search(codes_of(6)[query : query + 1], 1)[0].ids
+
+        assert list(pool.map(search, range(6))) == [[f"{i:06}"] for i in range(6)]
+    with sqlite3.connect(path) as counter:
+        assert counter.execute("SELECT count(*) FROM named").fetchone() == (1,)
+    counter.close()
+
+
+def test_a_full_disk_is_one_line_and_searches_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MAX_FRESH", 100)
+    path = filled(tmp_path / "x.kh", 30_000)  # whose code file takes 364,544 bytes
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Index.open(path) as index:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+        try:
+            with pytest.raises(KenthashError, match=r"^[^\n]*x\.kh\.[0-9a-f]+\.codes: cannot be written: [^\n]+$"):
+                index.compact()
+            assert index.search(codes_of(2)[1:], 1)[0].ids == ["000001"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.glob("*.codes*"))
+
+
+@pytest.mark.parametrize(
+    ("items", "form", "bytes_an_item"),
+    [
+        (1 << 24, "scan", 12),
+        (1 << 24, "compact", 24),
+        (1 << 24, "fast", 56),
+        ((1 << 24) + 4096, "scan", 12),
+        ((1 << 24) + 4096, "compact", 28),
+        ((1 << 24) + 4096, "fast", 60),
+    ],
+)
+def test_bytes_an_item_by_hand(items: int, form: str, bytes_an_item: int) -> None:
+    """8 of code and 4 of row; 4 tables of 3 bytes, or of 4 beyond 2^24 items; 4 copies of 8. All items together fill
+    whole pages here; besides them stand the header's page and 4 (2^16 + 1) offsets of 4 bytes, in 257 pages."""
+    cuts = [] if form == "scan" else mih.cut(64, items).tolist()
+    end = Header("x", items, 0, 64, items, 4, cuts, form == "fast").layout()["end"][0]
+    assert end == items * bytes_an_item + 4096 * (1 if form == "scan" else 258)
