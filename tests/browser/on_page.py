@@ -3,6 +3,8 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+KEY = "correct-horse-battery-staple"  # of the service that asks for one
+
 
 def ids(page: Any) -> list[str]:
     """Of the items that are shown, in order."""

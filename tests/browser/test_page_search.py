@@ -4,9 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from on_page import ask, distances, ids, loaded, query, settled, shown
-
-from conftest import HOSTILE, ITEMS, KEY, QUOTED
+from on_page import KEY, ask, distances, ids, loaded, query, settled, shown
+from scenes_index import HOSTILE, ITEMS, QUOTED
 
 PAGE = 24
 WORDS = "two dogs in the park"
@@ -38,6 +37,13 @@ def test_more_goes_on_to_the_end(page, url, collection):
     assert more.is_hidden()
     page.reload()  # the address remembers how far one had read
     settled(page, ITEMS)
+    page.goto(f"{url}?q={WORDS}")
+    settled(page, PAGE)
+    with page.expect_response("**/search"), page.expect_response("**/search"):
+        more.evaluate("button => { button.click(); button.click(); }")  # in a hurry: no hit comes twice for it
+    page.wait_for_load_state("networkidle")
+    settled(page, 2 * PAGE)
+    assert len(set(ids(page))) == 2 * PAGE
 
 
 def test_an_uploaded_picture_finds_itself(page, url, collection):

@@ -140,6 +140,16 @@ def test_nothing_moves_when_pictures_come_in(page, url):
     assert set(sizes) - {""} == {"?size=256"}
 
 
+def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page, url):
+    page.route("**/image", lambda route: route.fulfill(status=200, content_type="image/heif", body="no picture here"))
+    found(page, url)
+    with page.expect_response("**/image"):
+        page.locator(".closer").nth(1).click()
+    page.wait_for_load_state("networkidle")
+    assert "/thumbnail" in page.locator("#viewer-image").get_attribute("src")
+    assert page.locator("#viewer-image").is_visible() and page.locator("#viewer-missing").is_hidden()
+
+
 def test_everything_by_keyboard(page, url):
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()

@@ -1,8 +1,12 @@
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from small_service import Place, Running, make_place, running
+
+sys.path.append(str(Path(__file__).parents[1] / "search"))  # for `servers`, which starts real ones
 
 
 @pytest.fixture(scope="session")

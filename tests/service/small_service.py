@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,6 +23,7 @@ from kenthash.search.folder import sync_folder
 from kenthash.search.models import claim
 
 ITEMS, BITS = 12, 64
+PATIENCE = 120  # seconds, on a busy machine
 LABELS = ("dog", "cat", "it's")
 
 
@@ -89,12 +91,14 @@ class Running:
 
 
 @contextmanager
-def running(place: Place, *options: str) -> Iterator[Running]:
-    """The command as a user would start it."""
-    command = [sys.executable, "-m", "kenthash", "serve", "--index", str(place.index), "--port", "0", "--json"]
-    log = place.folder / "log"
+def running(place: Place, *options: str, index: str = "", unread_log: bool = False) -> Iterator[Running]:
+    """The command as a user would start it, on the place's index or another one."""
+    target = index or str(place.index)
+    command = [sys.executable, "-m", "kenthash", "serve", "--index", target, "--port", "0", "--json"]
+    log = place.folder / f"log {len(list(place.folder.glob('log *')))}"
     with log.open("w") as stream:
-        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=stream, text=True)
+        stderr = subprocess.PIPE if unread_log else stream
+        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -105,6 +109,13 @@ def running(place: Place, *options: str) -> Iterator[Running]:
     finally:
         process.kill()
         process.wait()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
 
 
 def problem(answer: httpx.Response, status: int, slug: str) -> str:

@@ -1,5 +1,15 @@
 """`kenthash bench serve`, on a small index."""
 
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from small_service import wait_until
+
 from kenthash.bench.load import Load
 from kenthash.bench.serve import BITS, RATE, _figures, bench_serve, render
 
@@ -19,3 +29,44 @@ def test_every_request_is_answered() -> None:
     assert asked[f"by id, {RATE:g} a second"]["requests"] >= RATE  # on a schedule: late, maybe, but all of them
     assert all(figures["p99_ms"] >= figures["p50_ms"] > 0 for figures in asked.values())
     assert f"codes of {BITS} bits" in render(result) and "by words, one client" in render(result)
+
+
+def children(pid: int) -> dict[int, str]:
+    """The command line of each process that it has started."""
+    found = {}
+    for one in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        with suppress(OSError):  # ended meanwhile
+            found[one] = Path(f"/proc/{one}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def at_work(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
+    """Sent to the bench alone, while clients ask."""
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits a deaf ear
+    command = [sys.executable, "-m", "kenthash", "bench", "serve", "--items", "1000", "--seconds", "600"]
+    bench = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    signal.signal(signal.SIGINT, ignored)
+    started: dict[int, str] = {}
+    try:
+        wait_until(lambda: any('"route": "/search"' in log.read_text() for log in tmp_path.glob("kenthash-*/log")))
+        started = children(bench.pid)
+        for part in (" serve --index ", "spawn_main"):
+            assert any(part in own for own in started.values())
+        bench.send_signal(number)
+        _, told = bench.communicate(timeout=60)
+        assert bench.returncode not in (0, -number) and "Traceback" not in told
+        wait_until(lambda: not any(at_work(pid) for pid in started))
+        assert not list(tmp_path.glob("kenthash-*"))
+    finally:
+        bench.kill()
+        for pid in filter(at_work, started):
+            os.kill(pid, signal.SIGKILL)

@@ -92,6 +92,8 @@ def test_bodies_too_large(client: httpx.Client, server: Running) -> None:
 
     headers = {"Content-Type": "application/json"}
     problem(client.post("/search", content=without_length(), headers=headers), 413, "too-large")
+    many = b'{"code": "00", "metadata": {' + b",".join(b'"%d": 1' % i for i in range(120_000)) + b"}}"
+    problem(client.put("/items/x", content=many, headers=headers), 413, "too-large")  # less than an upload may have
     before = resident(server.process.pid)
     with socket.create_connection(("127.0.0.1", server.port), timeout=SOON) as raw:  # an endless one is cut off
         raw.sendall(b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")

@@ -1,7 +1,6 @@
 """The service as programs see it, against what the index and the model say themselves."""
 
 import json
-import time
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import quote
@@ -9,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import numpy as np
 from PIL import Image
-from small_service import BITS, ITEMS, Place, Running, jpeg, name, problem
+from small_service import BITS, ITEMS, Place, Running, jpeg, name, problem, wait_until
 
 from kenthash import Hasher, Index
 from kenthash.codes import hamming
@@ -23,11 +22,7 @@ def search(client: httpx.Client, **asked: object) -> dict[str, object]:
 
 
 def until(client: httpx.Client, address: str, key: str, wanted: object) -> None:
-    for _ in range(300):
-        if client.get(address).json()[key] == wanted:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{address} never said {wanted}")
+    wait_until(lambda: client.get(address).json()[key] == wanted)
 
 
 def test_search_by_words_is_exact(client: httpx.Client, place: Place) -> None:
@@ -79,6 +74,25 @@ def test_texts_are_found_by_their_own_codes(client: httpx.Client, place: Place) 
     assert [(hit["distance"], hit["id"]) for hit in hits] == expected
     cats = search(client, text="x", find="texts", filter="labels has 'cat'")
     assert {hit["labels"][0] for hit in cats["hits"]} == {"cat"} and len(cats["hits"]) == ITEMS // 3
+
+
+def test_texts_go_with_their_items(client: httpx.Client) -> None:
+    """At once, though codes of texts are brought up to date in the background; and nothing else goes with them."""
+    until(client, "/stats", "finds", ["pictures", "texts"])
+
+    def nearest(text: str) -> tuple[str, int]:
+        hits = search(client, text=text, find="texts", k=100)["hits"]
+        assert sum(hit["id"] != "passing" for hit in hits) == ITEMS
+        return hits[0]["id"], hits[0]["distance"]
+
+    for text in ("a passing thought", "another thought"):
+        client.put("/items/passing", json={"code": "00" * 8, "metadata": {"text": text}})
+        wait_until(lambda text=text: nearest(text) == ("passing", 0))
+    assert "a passing thought" not in str(search(client, text="a passing thought", find="texts", k=100)["hits"])
+    client.delete("/items/passing")
+    for k in (1, 100):
+        hits = search(client, text="another thought", find="texts", k=k)["hits"]
+        assert len(hits) == min(k, ITEMS) and "passing" not in [hit["id"] for hit in hits]
 
 
 def test_labels_and_figures(client: httpx.Client, server: Running) -> None:
@@ -168,7 +182,9 @@ def test_items_are_written_and_removed(client: httpx.Client) -> None:
 
 
 def test_logs_are_json_without_queries(client: httpx.Client, server: Running) -> None:
+    before = len(server.log.read_text().splitlines())
     search(client, text="a very secret wish")
+    wait_until(lambda: len(server.log.read_text().splitlines()) > before)
     entries = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert entries[-1]["event"] == "request" and entries[-1]["route"] == "/search" and entries[-1]["status"] == 200
     assert "secret wish" not in server.log.read_text()

@@ -5,10 +5,14 @@ counts from when it was due, so that a server which falls behind does not look g
 """
 
 import asyncio
+import gc
+import signal
 import time
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+
+from kenthash.errors import KenthashError
 
 LIMIT = 30.0  # seconds to wait for one answer
 
@@ -57,6 +61,10 @@ class _Client(asyncio.Protocol):
         except TimeoutError:
             return 0
 
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
 
 async def _one(
     host: str, port: int, requests: list[bytes], first: float, period: float, end: float, load: Load
@@ -75,10 +83,10 @@ async def _one(
         load.seconds.append(time.perf_counter() - start)
         if status != 200:
             load.errors += 1
+            client.close()
             _, client = await loop.create_connection(_Client, host, port)
         due, number = due + period, number + 1
-    if client.transport is not None:
-        client.transport.close()
+    client.close()
 
 
 async def _all(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None) -> Load:
@@ -103,7 +111,12 @@ def _request(host: str, port: int, body: bytes) -> bytes:
 def _process(
     pipe: Connection, host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None
 ) -> None:
-    pipe.send(asyncio.run(_all(host, port, bodies, seconds, rate)))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this
+    gc.freeze()  # a pause for collecting here would count as the server's
+    try:
+        pipe.send(asyncio.run(_all(host, port, bodies, seconds, rate)))
+    except OSError as error:
+        pipe.send(KenthashError(f"{host}, port {port}: the server does not answer any more: {error}"))
 
 
 def drive(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None = None) -> Load:
@@ -111,9 +124,16 @@ def drive(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate:
     and again; `rate` is that of all of them together."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_process, args=(theirs, host, port, bodies, seconds, rate))
+    process = context.Process(target=_process, args=(theirs, host, port, bodies, seconds, rate), daemon=True)
     process.start()
     theirs.close()
-    load: Load = ours.recv()
-    process.join()
+    try:
+        load: Load | KenthashError = ours.recv()
+    except EOFError as error:
+        raise KenthashError("the process of the clients ended before its time") from error
+    finally:
+        process.terminate()
+        process.join()
+    if isinstance(load, KenthashError):
+        raise load
     return load

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,7 +38,7 @@ WORDS = ["dog", "cat", "horse", "boat", "lamp", "river", "child", "woman", "kite
 
 def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 0.0) -> dict[str, Any]:
     """Figures of each kind of request. `minutes` lengthens the run at the fixed rate, in which memory is watched."""
-    with tempfile.TemporaryDirectory(prefix="kenthash-bench-") as folder:
+    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="kenthash-bench-") as folder:
         index, model = _index(Path(folder), items), _model(Path(folder))
         with _server(index, model, Path(folder) / "log") as (host, port, process):
             result: dict[str, Any] = {"items": items, "clients": CLIENTS}
@@ -77,6 +78,23 @@ def _model(folder: Path) -> Path:
 
 
 @contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and a terminal that is closed, end this process by an exception as Ctrl-C does: so what it has started
+    ends with it, and its folder goes."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, subprocess.Popen[str]]]:
     command = [sys.executable, "-m", "kenthash", "serve", "--index", str(index), "--model", str(model)]
     with log.open("w") as stream:
@@ -89,21 +107,26 @@ def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, sub
             if not line:
                 raise KenthashError(f"the server did not start: {log.read_text()[-500:].strip()}")
             url = json.loads(line)["url"]
-            _until_counted(url)
+            _until_counted(url, process)
             parts = urlsplit(url)
             yield str(parts.hostname), int(parts.port or 0), process
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.terminate()
+            try:
+                process.wait(60)
+            except BaseException:  # it does not end, or the user is out of patience
+                process.kill()
+                raise
 
 
-def _until_counted(url: str) -> None:
+def _until_counted(url: str, process: subprocess.Popen[str]) -> None:
     """The walk through the items after the start is not what is measured."""
-    for _ in range(600):
+    while process.poll() is None:
         with urllib.request.urlopen(f"{url}/labels") as answer:
             if json.load(answer)["complete"]:
                 return
         time.sleep(0.5)
+    raise KenthashError("the server ended while it counted its items")
 
 
 def _name(number: int) -> str:
@@ -163,9 +186,11 @@ def _watched(pid: int, memory: list[float]) -> Iterator[None]:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    yield
-    stop.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _memory(memory: list[float]) -> dict[str, float]:

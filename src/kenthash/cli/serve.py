@@ -1,6 +1,7 @@
 """`kenthash serve`."""
 
 import json
+import math
 import os
 import sys
 import webbrowser
@@ -33,6 +34,8 @@ def serve(
     """
     from kenthash.errors import DataError, UsageError
 
+    if not math.isfinite(timeout):
+        raise UsageError(f"--timeout {timeout}: give a number of seconds")
     for folder in pictures:
         if not folder.is_dir():
             raise DataError(f"{folder}: there is no such folder")

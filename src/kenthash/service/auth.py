@@ -33,7 +33,7 @@ def check_binding(host: str, key: str | None) -> None:
 def is_loopback(host: str) -> bool:
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host or "0.0.0.0", None)}
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
         raise UsageError(f"--host {host}: not an address or a name of this machine") from error
     return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
 

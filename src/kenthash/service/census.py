@@ -13,6 +13,7 @@ from kenthash.service.texts import TextCodes
 STEP = 500  # items looked at at once
 MAX_LABELS = 100_000  # told apart
 PAUSE = 1.0  # of the time a step took: so that requests have the machine
+RETRY = 30.0  # seconds after a walk that failed
 
 
 class Census:
@@ -23,17 +24,24 @@ class Census:
         self.texts = TextCodes(index, encoding, target, model)
         self._changed, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="census", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def again(self) -> None:
         """Items have changed."""
         self._changed.set()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """What has been found out stays."""
         self._stop.set()
         self._changed.set()
         self._encoding.batcher.drop_background()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def close(self) -> None:
+        self.stop()
         self.texts.close()
 
     def _run(self) -> None:
@@ -43,13 +51,18 @@ class Census:
             try:
                 self._walk()
             except Exception as error:
-                if not self._stop.is_set():
-                    logs.write("census failed", "warning", error=str(error), expected=isinstance(error, KenthashError))
+                if self._stop.is_set():
+                    return
+                logs.write("census failed", "warning", error=str(error), expected=isinstance(error, KenthashError))
+                self._stop.wait(RETRY)
+                continue
             self._stop.wait(max(1.0, 4 * (time.monotonic() - start)))  # many changes in a row are looked at together
-            self._changed.wait()
+            if not self._stop.is_set():  # or `stop` has waked it already, and will not again
+                self._changed.wait()
 
     def _walk(self) -> None:
         counts: Counter[str] = Counter()
+        self.texts.begin()
         after = ""
         while (names := self._index.list_ids(after, STEP)) and not self._stop.is_set():
             start = time.monotonic()

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 
 import torch
@@ -24,14 +25,17 @@ ENTRY = 300  # bytes of one, besides its text
 
 
 class Encoding:
+    """What it hands on does not lead back to it: then a model that a reload has replaced is freed at once. The
+    collector, which finds circles, does not look at what was there when the server started."""
+
     def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, openers: Workers) -> None:
         self.hasher, self._settings, self._metrics, self._openers = hasher, settings, metrics, openers
         self._cache: LRU[Code] = LRU(CACHE)
         self.able = bool(hasher.config.encoder)  # to read words and pictures, not only vectors from elsewhere
         encoder = hasher.encoder if self.able else None
         self.texts = Kind("text", hasher.encode_texts, encoder.text_chunk if encoder else 1)
-        self.pictures = Kind("image", self._encode_pictures, encoder.picture_chunk if encoder else 1)
-        self.batcher = Batcher(settings.max_queue, self._report)
+        self.pictures = Kind("image", partial(_encode_pictures, hasher), encoder.picture_chunk if encoder else 1)
+        self.batcher = Batcher(settings.max_queue, partial(_report, metrics))
 
     def warm_up(self) -> None:
         """The first batches are slow: they are not left to a user."""
@@ -49,7 +53,7 @@ class Encoding:
 
     async def picture(self, content: bytes) -> Code:
         self._check_able()
-        key = ("image", hashlib.sha256(content).digest())
+        key = ("image", await self._openers.run(_digest, content))
         if (code := self._cached(key)) is None:
             pixels = await self._openers.run(self._open, content)
             code = await self.batcher.encode(self.pictures, pixels)
@@ -79,14 +83,20 @@ class Encoding:
         except BadPicture as error:
             raise Problem("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
 
-    def _encode_pictures(self, pixels: Sequence[Tensor]) -> Codes:
-        with torch.inference_mode():
-            vectors = self.hasher.encoder.encode_pictures(to_batch(list(pixels)))
-        return self.hasher.encode_image_features(vectors.float().cpu().numpy())
 
-    def _report(self, kind: str, items: int, seconds: float) -> None:
-        self._metrics.batches.labels(kind).observe(items)
-        self._metrics.encode_seconds.labels(kind).inc(seconds)
+def _encode_pictures(hasher: Hasher, pixels: Sequence[Tensor]) -> Codes:
+    with torch.inference_mode():
+        vectors = hasher.encoder.encode_pictures(to_batch(list(pixels)))
+    return hasher.encode_image_features(vectors.float().cpu().numpy())
+
+
+def _report(metrics: Metrics, kind: str, items: int, seconds: float) -> None:
+    metrics.batches.labels(kind).observe(items)
+    metrics.encode_seconds.labels(kind).inc(seconds)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def check_pixels(content: bytes, most: int) -> None:
@@ -97,6 +107,6 @@ def check_pixels(content: bytes, most: int) -> None:
     except Image.DecompressionBombError as error:
         raise too_large from error
     except Exception as error:  # decoders raise anything on a hostile file
-        raise BadPicture("the file is not a picture that can be read: send a JPEG, PNG or WebP file") from error
+        raise BadPicture("the file is not a picture that can be read") from error
     if width * height > most:
         raise too_large

@@ -28,7 +28,7 @@ def find(
     with served.held():
         start = time.perf_counter()
         like = query if isinstance(query, str) else None
-        code = code_of(served, like) if like is not None else np.asarray(query)
+        code = item_of(served, like).code if like is not None else np.asarray(query)
         need = options.offset + options.k + 1 + (like is not None)
         nearest, looked_at = _nearest(served, code[None], min(need, MAX_K), options, where)
         page = [one for one in nearest if one.id != like][options.offset :]
@@ -51,10 +51,6 @@ def find(
             "bytes_per_item": served.index.bits // 8,
         }
         return orjson.dumps(answer), now - start, looked_at
-
-
-def code_of(served: Served, id: str) -> Code:
-    return item_of(served, id).code
 
 
 def is_id(id: str) -> bool:

@@ -1,19 +1,34 @@
-"""Logs as JSON, one line an event, on standard error. What people look for is not in them unless asked for."""
+"""Logs as JSON, one line an event, on standard error. What people look for is not in them unless asked for.
+
+A server writes them from a thread of its own: a disk or a pipe that stalls must not hold up the event loop. What the
+log cannot take is lost, and the service goes on.
+"""
 
 import json
 import logging
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any
 
 MAX_TRACE = 4000  # characters of a trace
+MAX_LINES = 10_000  # that wait to be written
+PAUSE = 0.1  # seconds between two writes: each wakes a thread that wants the interpreter
+
+_queue: SimpleQueue[str | None] | None = None  # of a server that runs; None in it is the end
 
 
 def write(event: str, level: str = "info", **values: Any) -> None:
     entry = {"time": _now(), "level": level, "event": event, **values}
-    sys.stderr.write(json.dumps(entry, default=str) + "\n")
-    sys.stderr.flush()
+    line = json.dumps(entry, default=str) + "\n"
+    if _queue is None:
+        _put(line)
+    elif _queue.qsize() < MAX_LINES:
+        _queue.put(line)
 
 
 def write_error(event: str, error: BaseException, **values: Any) -> None:
@@ -27,6 +42,22 @@ def _now() -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
 
 
+def _put(text: str) -> None:
+    with suppress(OSError, ValueError):  # a full disk, a reader that has gone, a closed stream
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _drain(queue: SimpleQueue[str | None]) -> None:
+    going = True
+    while going:
+        lines = [queue.get(), *(queue.get() for _ in range(queue.qsize()))]
+        going = None not in lines
+        _put("".join(line for line in lines if line is not None))
+        if going:
+            time.sleep(PAUSE)
+
+
 class JsonHandler(logging.Handler):
     """What other libraries log, in the same form."""
 
@@ -37,6 +68,19 @@ class JsonHandler(logging.Handler):
         write("log", record.levelname.lower(), logger=record.name, message=record.getMessage(), **extra)
 
 
-def install() -> None:
+@contextmanager
+def installed() -> Iterator[None]:
+    """For as long as a server runs; at the end all is written."""
+    global _queue
     root = logging.getLogger()
     root.handlers[:] = [JsonHandler()]
+    queue: SimpleQueue[str | None] = SimpleQueue()
+    thread = threading.Thread(target=_drain, args=(queue,), name="log", daemon=True)
+    thread.start()
+    _queue = queue
+    try:
+        yield
+    finally:
+        _queue = None
+        queue.put(None)
+        thread.join(5)  # seconds: the reader of a pipe may be stuck

@@ -8,13 +8,13 @@ from fastapi.openapi.utils import get_openapi
 from kenthash.service.problems import ProblemModel, responses
 
 EVERYWHERE = ("key-required", "wrong-host", "overloaded", "time-limit")
-WHERE_IT_IS_GIVEN = "HTTPValidationError", "ValidationError"  # FastAPI's own form of errors, which is not ours
+NOT_OURS = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of errors
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
     told = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     schemas = told["components"]["schemas"]
-    for name in WHERE_IT_IS_GIVEN:
+    for name in NOT_OURS:
         schemas.pop(name, None)
     schemas["ProblemModel"] = ProblemModel.model_json_schema()
     common = {str(status): answer for status, answer in responses(*EVERYWHERE).items()}

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from kenthash.errors import KenthashError
+from kenthash.service import logs
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -85,6 +86,7 @@ def install(app: FastAPI) -> None:
 
     async def engine(request: Request, error: Exception) -> Response:
         # What a request can get wrong has been checked before the engine was asked: this is a disk, a lock, a server.
+        logs.write("index unavailable", "warning", error=str(error))
         detail = "the index could not be read or written just now: try again; the log says why"
         return Problem("index-unavailable", detail, {"Retry-After": "5"}).response()
 

@@ -12,6 +12,7 @@ from starlette.formparsers import MultiPartException
 from kenthash.service.problems import Problem, invalid
 
 MAX_FIELDS, MAX_FIELD = 16, 1 << 16  # of a form: fields, and bytes of one that is no picture
+MAX_JSON = 1 << 20  # bytes: more than any valid body has, and little enough to be read in the event loop
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -29,6 +30,8 @@ async def read(request: Request, model: type[M]) -> M | Form:
     if kind != "application/json":
         raise Problem("media-type", "send application/json, or multipart/form-data with a picture as `image`")
     body = await request.body()
+    if len(body) > MAX_JSON:
+        raise Problem("too-large", f"JSON of more than {MAX_JSON >> 20} MiB: no field needs as much")
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as error:

@@ -6,6 +6,7 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import FileResponse, Response
 
+from kenthash.search import Item
 from kenthash.service.files import Picture, picture_of
 from kenthash.service.find import item_answer, item_of
 from kenthash.service.problems import responses
@@ -35,7 +36,7 @@ def router(service: Service) -> APIRouter:
 
     async def item_at(id: str) -> Response:
         with service.state.use() as served:
-            return answer(item_answer(await service.searchers.run(_held(item_of), served, id)))
+            return answer(item_answer(await service.searchers.run(_item, served, id)))
 
     def picture_at(served: Served, id: str) -> Picture:
         with served.held():
@@ -86,7 +87,7 @@ def router(service: Service) -> APIRouter:
             made = await service.openers.run(service.thumbnails.make, picture, int(size))
         else:
             service.metrics.cached.labels("thumbnail").inc()
-        return Response(made.content, headers=headers, media_type="image/jpeg")
+        return Response(made, headers=headers, media_type="image/jpeg")
 
     @routes.get("/items/{id:path}", response_model=ItemAnswer, responses=NOT_FOUND, summary="An item")
     async def get(id: str) -> Response:
@@ -95,9 +96,6 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-def _held(job: Any) -> Any:
-    def run(served: Served, *arguments: Any) -> Any:
-        with served.held():
-            return job(served, *arguments)
-
-    return run
+def _item(served: Served, id: str) -> Item:
+    with served.held():
+        return item_of(served, id)

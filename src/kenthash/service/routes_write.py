@@ -131,7 +131,8 @@ def _put(served: Served, id: str, code: Code, metadata: Metadata) -> tuple[Item,
 def _remove(served: Served, id: str) -> int:
     with served.held():
         removed = served.index.remove([id]) if is_id(id) else 0
-        _changed(served)
+        if removed:
+            _changed(served)
         return removed
 
 

@@ -3,7 +3,7 @@ last request that uses it has ended."""
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -22,21 +22,20 @@ class Served:
     """An open index and the model of its codes. `held` while in use; closed after `retire` when nobody holds it."""
 
     def __init__(self, settings: Settings, metrics: Metrics, openers: Workers) -> None:
-        self.index = Index.open(settings.index)
-        try:
+        with ExitStack() as undo:  # whatever fails, nothing stays open
+            self.index = undo.enter_context(Index.open(settings.index))
             self.folder = model_for(self.index, settings.model)
             self.digest = digest(self.folder)
             hasher = Hasher.load(self.folder)
             if hasher.bits != self.index.bits:
                 raise UsageError(f"{self.folder}: makes {hasher.bits} bits, the index holds {self.index.bits}")
+            self.config = hasher.config
             self.encoding = Encoding(hasher, settings, metrics, openers)
-        except BaseException:
-            self.index.close()
-            raise
-        self.config = hasher.config
-        self.encoding.warm_up()
-        self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile
-        self.stats: Stats = self.index.stats()
+            undo.callback(self.encoding.close)
+            self.encoding.warm_up()
+            self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile
+            self.stats: Stats = self.index.stats()
+            undo.pop_all()
         metrics.items.set(self.stats.items)
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -80,8 +79,9 @@ class Served:
 
 class State:
     def __init__(self, make: Callable[[], Served]) -> None:
-        self._make = make
+        self._make, self._lock = make, threading.Lock()
         self._served = make()
+        self._served.census.start()
         self.draining = False
 
     @property
@@ -90,14 +90,19 @@ class State:
 
     @contextmanager
     def use(self) -> Iterator[Served]:
-        served = self._served
-        with served.held():
+        with ExitStack() as stack:
+            with self._lock:  # or a reload could close it between the two
+                served = self._served
+                stack.enter_context(served.held())
             yield served
 
     def reload(self) -> None:
         """Whatever fails, fails before the change: then the old one goes on."""
         new = self._make()
-        old, self._served = self._served, new
+        with self._lock:
+            old, self._served = self._served, new
+        old.census.stop()  # before the next one begins: both write the codes of texts to one file
+        new.census.start()
         old.retire()
 
     def close(self) -> None:

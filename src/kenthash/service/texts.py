@@ -7,7 +7,7 @@ index, or it is on a server, it is made anew in a temporary folder at each start
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -57,6 +57,10 @@ class TextCodes:
         self._seen = 0
         self.ready = False
 
+    def begin(self) -> None:
+        """A walk through all items begins; the last one may have failed halfway."""
+        self._seen = 0
+
     def add(self, items: Sequence[Item]) -> None:
         """Encode the texts of these items, as far as they are new or have changed."""
         wanted: dict[str, Metadata] = {}
@@ -85,7 +89,6 @@ class TextCodes:
             if self._index.stats().items > self._seen:
                 self._drop_orphans(self._index)
             self.ready = True
-        self._seen = 0
 
     def _drop_orphans(self, index: Index) -> None:
         after = ""
@@ -100,13 +103,28 @@ class TextCodes:
             after = names[-1]
 
     def search(self, code: Codes, k: int, radius: int | None, where: Filter | None) -> tuple[list[Found], int | None]:
-        """The k items with the nearest texts: each by the nearest of its own, which is then its text."""
+        """The k items with the nearest texts: each by the nearest of its own, which is then its text. A text whose item
+        has gone, or has other texts by now, is not found, though its code may still be here."""
         assert self._index is not None and self.ready
-        hits = self._index.search(code, min(k * MAX_TEXTS, MAX_K), radius, where)[0]
-        best: dict[str, Found] = {}
-        for one in found(hits):
-            best.setdefault(one.id[2:], replace(one, id=one.id[2:]))
-        return list(best.values())[:k], hits.looked_at
+        want, looked_at = k * MAX_TEXTS, 0
+        while True:
+            hits = self._index.search(code, min(want, MAX_K), radius, where)[0]
+            looked_at += hits.looked_at or 0
+            best: dict[str, Found] = {}
+            for one in self._held(found(hits)):
+                best.setdefault(one.id, one)
+            if len(best) >= k or len(hits) < want:  # enough, or all there are
+                return list(best.values())[:k], looked_at
+            want *= 4
+
+    def _held(self, entries: list[Found]) -> Iterator[Found]:
+        """Those that are still texts of items, under the ids of the items."""
+        names = list(dict.fromkeys(entry.id[2:] for entry in entries))
+        items = dict(zip(names, self._main.get(names), strict=True))
+        for entry in entries:
+            item = items[entry.id[2:]]
+            if item is not None and entry.metadata["text"] in texts_of(item.metadata)[:MAX_TEXTS]:
+                yield replace(entry, id=item.id)
 
     def close(self) -> None:
         if self._index is not None:

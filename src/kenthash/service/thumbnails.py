@@ -1,7 +1,6 @@
 """Small upright pictures, made when first asked for and kept in memory up to a limit."""
 
 import hashlib
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
@@ -13,27 +12,21 @@ from kenthash.service.files import Picture
 from kenthash.service.lru import LRU
 from kenthash.service.problems import Problem
 
-SIZES = (128, 256, 512)  # of the longer side
 QUALITY = 82
 TYPES = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif",
          "BMP": "image/bmp", "HEIF": "image/heif"}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    content: bytes
-    etag: str
-
-
 class Thumbnails:
     def __init__(self, most: int) -> None:
-        self.cache: LRU[Thumbnail] = LRU(most)
+        self.cache: LRU[bytes] = LRU(most)
 
-    def cached(self, picture: Picture, size: int) -> Thumbnail | None:
+    def cached(self, picture: Picture, size: int) -> bytes | None:
         return self.cache.get((picture, size))
 
-    def make(self, picture: Picture, size: int) -> Thumbnail:
-        """Of a file that has changed the old one is not found, since its time and size are part of the key."""
+    def make(self, picture: Picture, size: int) -> bytes:
+        """A JPEG whose longer side is `size`, or less if the picture's is. Of a file that has changed the old one is
+        not found, since its time and size are part of the key."""
         if picture.size > MAX_FILE:
             raise Problem("too-large", f"the picture has more than {MAX_FILE >> 20} MiB")
         try:
@@ -43,8 +36,8 @@ class Thumbnails:
         image.thumbnail((size, size), Image.Resampling.LANCZOS)
         stream = BytesIO()
         image.save(stream, "JPEG", quality=QUALITY)
-        made = Thumbnail(stream.getvalue(), etag(picture, size))
-        self.cache.put((picture, size), made, len(made.content) + 500)
+        made = stream.getvalue()
+        self.cache.put((picture, size), made, len(made) + 500)
         return made
 
 

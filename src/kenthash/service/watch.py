@@ -42,9 +42,8 @@ async def _watch(service: Service, asked: asyncio.Event) -> None:
             asked.clear()
             await _reload(service)
             known, content = seen, now
-        elif now != content:
+        elif now != content and await _refresh(service):
             content = now
-            await _refresh(service)
 
 
 async def _reload(service: Service) -> None:
@@ -61,13 +60,17 @@ async def _reload(service: Service) -> None:
         logs.write("reloaded", items=service.state.served.stats.items)
 
 
-async def _refresh(service: Service) -> None:
+async def _refresh(service: Service) -> bool:
+    """Whether it could be done; if not, the next look tries again."""
     with service.state.use() as served:
         try:
-            await asyncio.to_thread(served.refresh)
-            served.census.again()
-        except KenthashError as error:
+            # By a thread that searches: each one that asks an index keeps a connection with a cache of its own.
+            await service.searchers.run(served.refresh)
+        except Exception as error:  # which must not end the watch
             logs.write("the index could not be looked at", "warning", error=str(error))
+            return False
+        served.census.again()
+        return True
 
 
 def _whole(target: str, model: Path) -> list[tuple[int, ...]]:

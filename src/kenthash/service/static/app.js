@@ -128,6 +128,7 @@ async function more() {
   busy(true);
   try {
     const found = await hitsFrom(from, PAGE, signal);
+    if (signal.aborted || grid.hits.length !== from) return; // asked something else since, or clicked twice
     clearNotice();
     grid.add(found.hits, state.find);
     state = { ...state, shown: grid.hits.length };
@@ -137,7 +138,7 @@ async function more() {
   } catch (error) {
     if (error.name !== "AbortError") failed(error, more);
   } finally {
-    busy(false);
+    if (running.signal === signal) busy(false);
   }
 }
 
@@ -153,7 +154,8 @@ function nothing() {
   if (filterOf(state)) {
     const actions = [["Clear the filters", () => ask(unfiltered)]];
     notice("Nothing passes these filters", "Take a label away, or clear all filters.", actions);
-  } else notice("Nothing was found", "The index is empty: add pictures with `kenthash index add FOLDER`.");
+  } else if (answer.items) notice("Nothing was found", "The index holds no other item that this could be compared with.");
+  else notice("Nothing was found", "The index is empty: add pictures with `kenthash index add FOLDER`.");
 }
 
 function failed(error, again) {

@@ -53,12 +53,17 @@ export function thumbnail(hit, width, sizes) {
 export async function whole(hit, image) {
   const paths = [thumbnailOf(hit.id, 512), imageOf(hit.id)];
   for (const path of paths) {
-    const address = hasKey() ? await blobOf(path) : path;
     if (image.dataset.id !== hit.id) return; // another one has been asked for since
+    const address = hasKey() ? await blobOf(path) : path;
     const ready = new Image();
-    ready.src = address;
-    await ready.decode();
-    if (image.dataset.id !== hit.id) return;
-    image.src = address;
+    try {
+      ready.src = address;
+      await ready.decode();
+      if (image.dataset.id !== hit.id) return;
+      image.src = address;
+      await image.decode().catch(() => {}); // which the next one may break off
+    } finally {
+      if (address !== path) URL.revokeObjectURL(address);
+    }
   }
 }

@@ -40,6 +40,8 @@ export function start(grid, on) {
     image.hidden = !hit.has_image;
     find("#viewer-missing").hidden = hit.has_image;
     if (hit.has_image) whole(hit, image).catch(() => {
+      // An original that this browser cannot show leaves its thumbnail; one of before is of no interest.
+      if (image.dataset.id !== hit.id || image.hasAttribute("src")) return;
       image.hidden = true;
       find("#viewer-missing").hidden = false;
     });

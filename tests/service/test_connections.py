@@ -1,0 +1,83 @@
+"""Clients that keep the server waiting are cut off, and others served meanwhile."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from small_service import Running, make_place, name, resident, running, wait_until
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    place = make_place(tmp_path_factory.mktemp("hasty"))
+    noise = np.random.default_rng(0).integers(0, 256, (2500, 2500, 3), np.uint8)
+    Image.fromarray(noise).save(place.photos / "2024" / "0.jpg", quality=95)  # more than the sockets take at once
+    with running(place, "--timeout", "1") as server:
+        yield server
+
+
+def connect(server: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+def ended(connection: socket.socket, patience: float) -> bool:
+    """Whether the server hangs up within so many seconds."""
+    connection.settimeout(patience)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def answered(connection: socket.socket) -> bool:
+    received = b""
+    while not received.endswith(b"}"):  # head and body may come in two pieces
+        part = connection.recv(1 << 16)
+        assert part, received
+        received += part
+    return received.startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_has_to_come_in_time(hasty: Running) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(hasty) as silent, connect(hasty) as slow, connect(hasty) as patient:
+        patient.sendall(request)
+        assert answered(patient)
+        slow.sendall(request[:-2] + b"X-Slow: ")
+        for _ in range(200):  # a byte each tenth of a second
+            if ended(slow, 0.1):
+                break
+            slow.sendall(b"a")
+        else:
+            raise AssertionError("it goes on for ever")
+        assert ended(silent, 20)
+        patient.sendall(request)  # a connection between two requests is no such case
+        assert answered(patient)
+
+
+def test_a_head_has_an_end(hasty: Running) -> None:
+    before = resident(hasty.process.pid)
+    with connect(hasty) as endless:
+        endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Endless: ")
+        with pytest.raises(OSError):
+            for _ in range(200):
+                endless.sendall(b"a" * (1 << 20))
+    assert resident(hasty.process.pid) - before < 30 << 20
+    long = {"X-Long": "a" * 30_000}
+    assert httpx.get(f"{hasty.url}/healthz", headers=long).status_code == 200
+
+
+def test_an_answer_has_to_be_taken(hasty: Running) -> None:
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", hasty.port))
+        ends = f":{hasty.port:04X} 0100007F:{connection.getsockname()[1]:04X} 01 "  # of the server's, while it holds it
+        connection.sendall(f"GET /items/{name(0)}/image HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        wait_until(lambda: ends in Path("/proc/net/tcp").read_text())
+        wait_until(lambda: ends not in Path("/proc/net/tcp").read_text())

@@ -1,0 +1,150 @@
+"""A new index or model while requests come in, an index that fails, and an end that lets requests end."""
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from small_service import ITEMS, Place, make_model, make_place, name, problem, running, wait_until
+
+from kenthash import Index
+from kenthash.search.models import digest
+from kenthash.service.app import make_app
+from kenthash.service.service import Service, make_service
+from kenthash.service.settings import Settings
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = make_service(Settings(str(make_place(tmp_path).index)))
+    yield made
+    made.close()
+
+
+def test_a_reload_waits_for_who_is_about_to_use_the_old(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the old one's walk through the items ends before the new one's begins, since both write codes of texts."""
+    old, new = service.state.served, service.state._make()
+    held, asked, reloaded = old.held, threading.Event(), threading.Event()
+
+    @contextmanager
+    def slowly() -> Iterator[None]:
+        asked.set()
+        reloaded.wait(1)  # if nothing keeps it from happening
+        with held():
+            yield
+
+    def reload() -> None:
+        asked.wait()
+        service.state.reload()
+        reloaded.set()
+
+    monkeypatch.setattr(service.state, "_make", lambda: new)  # which then takes no time
+    monkeypatch.setattr(old, "held", slowly)
+    thread = threading.Thread(target=reload)
+    thread.start()
+    with service.state.use() as served:
+        thread.join()
+        assert served is old and service.state.served is new
+        assert len(served.index.list_ids()) == ITEMS and len(served.index.search(np.zeros((1, 8), np.uint8), 3)[0]) == 3
+        assert [one.name for one in threading.enumerate()].count("census") == 1
+
+
+def test_an_index_that_fails_is_told_and_logged(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    with sqlite3.connect(service.settings.index) as connection:
+        connection.execute("DROP TABLE items")
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(make_app(service), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/search", json={"id": name(0)})
+            assert "items" not in problem(answer, 503, "index-unavailable")
+
+    asyncio.run(run())
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    assert any(entry["level"] == "warning" and "no such table" in entry.get("error", "") for entry in entries)
+
+
+def begun(port: int, body: bytes) -> socket.socket:
+    """A request of which the last byte has not been sent."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connection.sendall(head.encode() + b"\r\n\r\n" + body[:-1])
+    return connection
+
+
+def listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    with running(place, "--log-queries") as server:
+        statuses: list[int] = []
+        stop = threading.Event()
+
+        def ask(text: bool) -> None:
+            with httpx.Client(base_url=server.url, timeout=30) as client:
+                while not stop.is_set():
+                    asked = {"text": f"words {len(statuses)}"} if text else {"id": name(len(statuses) % ITEMS)}
+                    statuses.append(client.post("/search", json=asked).status_code)
+
+        askers = [threading.Thread(target=ask, args=(text,)) for text in (False, False, True)]
+        for asker in askers:
+            asker.start()
+        first = httpx.get(f"{server.url}/stats").json()["model"]["digest"]
+        make_model(place.folder / "new", seed=1)
+        (place.folder / "new" / "model.safetensors").replace(place.model / "model.safetensors")
+        wait_until(lambda: _reloads(server.url, "failed") == 1)  # not the index's model: the old one goes on
+        assert httpx.get(f"{server.url}/stats").json()["model"]["digest"] == first
+        _replace_index(place)
+        wait_until(lambda: httpx.get(f"{server.url}/stats").json()["items"] == ITEMS + 1)
+        assert httpx.get(f"{server.url}/stats").json()["model"]["digest"] == digest(place.model) != first
+        reloads = _reloads(server.url, "done")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _reloads(server.url, "done") > reloads)
+        stop.set()
+        for asker in askers:
+            asker.join()
+        assert len(statuses) > 10 and set(statuses) == {200}
+        assert '"text": "words ' in server.log.read_text()  # since it was asked to
+
+        connection = begun(server.port, json.dumps({"text": "the last words"}).encode())
+        wait_until(lambda: "kenthash_requests_in_flight 2.0" in httpx.get(f"{server.url}/metrics").text)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not listening(server.port))
+        connection.sendall(b"}")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        connection.close()
+        assert server.process.wait(30) == 0
+
+
+def _replace_index(place: Place) -> None:
+    """A new index of the new model, with one item more, takes the place of the old one."""
+    other = place.folder / "other.kh"
+    with Index.open(place.index) as old, Index.create(other, old.bits) as new:
+        items = [item for item in old.get(old.list_ids()) if item]
+        codes = np.stack([item.code for item in items])
+        new.add([item.id for item in items], codes, [item.metadata for item in items])
+        new.add(["one more"], codes[:1])
+        new.note("model_path", str(place.model))
+        new.note("model", digest(place.model))
+    for left in place.folder.glob("photos.kh-*"):
+        left.unlink()
+    other.replace(place.index)
+
+
+def _reloads(url: str, result: str) -> float:
+    text = httpx.get(f"{url}/metrics").text.partition(f'kenthash_reloads_total{{result="{result}"}}')[2]
+    return float(text.split()[0]) if text else 0.0
