@@ -1,6 +1,7 @@
 """Comparisons: controls, tables, winners, and the whole command on a small pack."""
 
 import csv
+import json
 import subprocess
 import sys
 
@@ -8,17 +9,17 @@ import numpy as np
 import pytest
 
 from components import need
-from kenthash.codes import hamming, unpack
+from kenthash.codes import MAX_BITS, hamming, unpack
 from kenthash.data.splits import make_split
 from kenthash.encoders.features import FeaturePack
-from kenthash.errors import UsageError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.evaluation import map_of
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import read_json
-from kenthash.studies.compare import parse_methods
-from kenthash.studies.controls import CONTROLS, _itq, apply_control
-from kenthash.studies.results import Cell, Row, winners
-from kenthash.studies.tables import latex, markdown
+from kenthash.studies.compare import Comparison, compare, parse_bits, parse_methods
+from kenthash.studies.controls import CONTROLS, Side, _itq, apply_control
+from kenthash.studies.results import Cell, Row, cells_of, winners
+from kenthash.studies.tables import latex, sheet_of
 from kenthash.studies.tuning import propose, tuned_layers
 from packs import write_pack
 
@@ -58,12 +59,15 @@ def test_only_a_clear_winner_is_bold():
     rng = np.random.default_rng(0)
     base = rng.random(200)
     cell = {"good": base + 0.1, "same": base + 0.1 + rng.normal(0, 1e-4, 200), "poor": base}
-    rows = {
-        name: Row(name, "2026", "paper", {("i2t", 16): Cell((float(ap.mean()),), ap=ap)}) for name, ap in cell.items()
-    }
-    assert winners([rows["good"], rows["poor"]]) == {("i2t", 16): "good"}
+    cells = {name: Cell((float(ap.mean()),), ap=ap) for name, ap in cell.items()}
+    rows = {name: Row(name, "2026", "paper", {("i2t", 16): c, ("t2i", 16): c}) for name, c in cells.items()}
+    both = [rows["good"], rows["poor"]]
+    won = {("i2t", 16): "good", ("t2i", 16): "good"}
+    assert winners(both) == won
     assert winners(list(rows.values())) == {}  # two that tie
-    table = markdown([rows["good"], rows["poor"]], [16], {("i2t", 16): "good"})
+    real = Row("cosine", "", "control", {column: Cell((1.0,), (1.0,)) for column in won})
+    assert winners([real, *both]) == won  # real values are no codes
+    table = sheet_of(both, [16], won, "").markdown()
     assert f"**{base.mean() + 0.1:.4f}**" in table and f"**{base.mean():.4f}**" not in table
     odd = Row("a_b & c", "50 %", "paper", rows["good"].cells)
     assert r"a\_b \& c & 50 \%" in latex([odd], [16], {})
@@ -80,6 +84,37 @@ def test_unknown_methods_are_named():
     assert parse_methods("kdph, pq,kdph") == ("kdph", "pq")
     with pytest.raises(UsageError, match="--methods best: choose from kaph"):
         parse_methods("best")
+    assert parse_bits("64,16,64") == (64, 16)  # a length that is given twice is made once
+    for bits in ("16,", "many", "12"):
+        with pytest.raises(UsageError, match="code length"):
+            parse_bits(bits)
+
+
+def test_all_is_what_can_be_made_here(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "faiss", None)  # as if it were not installed
+    assert {"kdph", "cca-itq"} < set(parse_methods("all")) and "pq" not in parse_methods("all")
+    assert capsys.readouterr().err.startswith("pq is left out: it needs faiss: pip install")
+
+
+def test_settings_are_those_of_the_compared_methods(pack, tmp_path):
+    """Not of the default method; and what one of them does not have is refused before anything is trained."""
+    layer = {"settings": {"epsilon": 1.0}}
+    assert compare(Comparison(pack, tmp_path / "a", ("lsh",), (16,), 1, layer)).rows[0][1] == "lsh"
+    with pytest.raises(UsageError, match="epsilon"):
+        compare(Comparison(pack, tmp_path / "b", ("dsph",), (16,), 1, layer))
+    assert not (tmp_path / "b" / "runs").exists()
+    with pytest.raises(UsageError, match="--set bits"):
+        compare(Comparison(pack, tmp_path / "c", ("lsh",), (16,), 1, {"bits": 32}))
+
+
+def test_runs_that_cannot_stand_in_the_table(tmp_path):
+    (tmp_path / "per_query_ap.npz").write_bytes(b"PK broken")
+    directions = {name: {"map": 0.5} for name in ("i2t", "t2i")}
+    for ties, message in (("optimistic", "evaluated with optimistic ties"), ("expected", "not the scores of a run")):
+        metrics = {**directions, "real_valued_map": {"i2t": 0.6, "t2i": 0.6}, "ties": ties}
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        with pytest.raises(DataError, match=message):
+            cells_of({16: [tmp_path]})
 
 
 def test_the_command_writes_resumes_and_adds(pack, tmp_path):
@@ -101,7 +136,7 @@ def test_the_command_writes_resumes_and_adds(pack, tmp_path):
     assert len(rows) == 6 and all(0 < float(row["map_mean"]) < 1 for row in rows)
     assert {path.name for path in out.iterdir()} >= {"table.md", "table.tex", "figure.png", "figure.svg"}
     refused = compare("dsph", "--set", "batch=64")
-    assert refused.returncode == 2 and "made with other settings" in refused.stderr
+    assert refused.returncode == 2 and "made with other settings (batch)" in refused.stderr
 
 
 def test_tuning_keeps_the_best_on_validation(pack, tmp_path):
@@ -110,6 +145,40 @@ def test_tuning_keeps_the_best_on_validation(pack, tmp_path):
     record = read_json(tmp_path / "dsph-16.json")
     assert record["best"] == int(np.argmax(record["scores"])) and record["layer"] == chosen
     assert not list(tmp_path.glob("*/metrics.json"))  # the query set was never asked
+
+
+def test_a_setting_that_fails_has_lost(pack, tmp_path):
+    for try_ in ("dsph-16-0", "dchmt-16-0"):
+        (tmp_path / try_).mkdir()
+        (tmp_path / try_ / "in the way").touch()  # not a run: training into it is refused
+    layer = {"epochs": 2, "batch": 64}
+    chosen = tuned_layers(tmp_path, pack, ["dsph"], 16, layer, tries=2)["dsph"]
+    record = read_json(tmp_path / "dsph-16.json")
+    assert record["scores"][0] is None and record["best"] == 1
+    assert chosen == propose("dsph", 16, layer, 2)[1]
+    with pytest.raises(KenthashError, match="dchmt: all 1 settings that were tried failed"):
+        tuned_layers(tmp_path, pack, ["dchmt"], 16, layer, tries=1)
+
+
+@pytest.mark.parametrize("dimensions", [20, 1030])
+def test_towers_of_any_size_have_signs(dimensions):
+    rng = np.random.default_rng(0)
+    side = Side(rng.standard_normal((30, 8), np.float32), rng.standard_normal((30, dimensions), np.float32))
+    (signs,) = CONTROLS["sign"](side, (side,), 16, 0)
+    kept = min(dimensions, MAX_BITS)
+    assert unpack(signs.text).shape[1] == -(-kept // 8) * 8
+    centred = (side.text - side.text.mean(axis=0))[:, :kept] >= 0
+    assert np.array_equal(hamming(signs.text, signs.text), (centred[:, None] != centred[None]).sum(axis=2))
+
+
+def test_product_quantisation_of_a_few_items():
+    """Fewer training vectors than the 256 centroids of a byte."""
+    need("faiss")
+    rng = np.random.default_rng(0)
+    side = Side(rng.standard_normal((40, 8), np.float32), rng.standard_normal((40, 8), np.float32))
+    query, database = CONTROLS["pq"](side, (side, side), 16, 0)
+    assert query.text.shape == database.text.shape
+    assert np.square(query.text - database.text).mean() < np.square(query.text).mean()
 
 
 def test_lsh_keeps_angles(pack):

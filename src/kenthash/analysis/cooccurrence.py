@@ -38,6 +38,11 @@ def high_and_low(labels: Labels, number: int = 6, least: int | None = None) -> t
     return order[::-1][:number], order[:number]
 
 
+def most_frequent(labels: Labels) -> int:
+    """The class that most items carry: COCO's person, which the paper's figures are drawn around."""
+    return int((labels != 0).sum(axis=0).argmax())
+
+
 def companions(labels: Labels, anchor: int, number: int) -> Classes:
     """The classes most often seen with `anchor`, most frequent first, at most `number`."""
     together = (labels[labels[:, anchor] != 0] != 0).sum(axis=0)

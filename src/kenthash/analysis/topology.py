@@ -22,11 +22,16 @@ class GroupTopology:
         return self.intra - self.inter
 
 
+def unit(rows: NDArray[np.floating]) -> Scores:
+    """Rows scaled to length 1."""
+    values = np.asarray(rows, np.float64)
+    return np.asarray(values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12))
+
+
 def cosines(means: NDArray[np.floating]) -> Scores:
     """[C, C] of class directions [C, K]."""
-    unit = np.asarray(means, np.float64)
-    unit = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
-    return np.asarray(unit @ unit.T)
+    directions = unit(means)
+    return np.asarray(directions @ directions.T)
 
 
 def group_topology(means: NDArray[np.floating], groups: Mapping[str, Sequence[int]]) -> dict[str, GroupTopology]:

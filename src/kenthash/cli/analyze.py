@@ -17,7 +17,7 @@ def analyze(
     """The paper's measures of one finished run: precision of classes and hardest labels, GTSD, topology, oscillation.
 
     Codes are of the run's model, proxies of its last epoch. Flip rate and Chaos Index need a record of every epoch,
-    which the runs of `kenthash reproduce` have.
+    which the dsph and kdph runs of `kenthash reproduce` have. What cannot be measured is named, with the reason.
 
     \b
         kenthash analyze runs/scenes-64
@@ -26,4 +26,7 @@ def analyze(
     from kenthash.studies.single import analyse, as_text
 
     result = analyse(run, data, groups)
+    if as_json:
+        for line in result["left_out"]:
+            typer.echo(line, err=True)
     typer.echo(json.dumps(result, ensure_ascii=False) if as_json else as_text(result))

@@ -22,13 +22,10 @@ def compare(
     \b
         kenthash compare --data packs/scenes --methods kdph,dsph,cosine --bits 16,64 --seeds 3 --out compare
     """
-    from kenthash.errors import UsageError
-    from kenthash.studies.compare import Comparison, parse_methods
+    from kenthash.studies.compare import Comparison, parse_bits, parse_methods
     from kenthash.studies.compare import compare as run
     from kenthash.training.recipe import parse_set
 
-    try:
-        lengths = tuple(int(b) for b in bits.split(","))
-    except ValueError as error:
-        raise UsageError(f"--bits {bits}: give code lengths by commas, for example 16,32,64") from error
-    typer.echo(run(Comparison(data, out, parse_methods(methods), lengths, seeds, parse_set(assignments), tune)))
+    lengths, names = parse_bits(bits), parse_methods(methods)
+    table = run(Comparison(data, out, names, lengths, seeds, parse_set(assignments), tune))
+    typer.echo(table.markdown(), nl=False)

@@ -13,8 +13,10 @@ def reproduce(
     ),
     data: Path = typer.Option(..., help="A feature pack, or a folder that a reader knows."),
     out: Path = typer.Option(..., help="The folder of the study: its runs, and a folder a target."),
-    bits: str | None = typer.Option(
-        None, help="Code lengths by commas. table1 takes all, the others the longest. [default: 16,32,64]"
+    bits: str = typer.Option(
+        "16,32,64",
+        help="Code lengths by commas. table1 and shape take all, causes the shortest and the longest, the others the "
+        "longest.",
     ),
     seeds: int = typer.Option(3, min=1, help="Runs of everything, with seeds 0, 1, ..."),
     epochs: int = typer.Option(20, help="Epochs of every run."),
@@ -33,15 +35,11 @@ def reproduce(
         kenthash reproduce ablation --data packs/scenes --bits 32 --seeds 1 --out study
         kenthash reproduce all --data packs/coco --out study
     """
-    from kenthash.errors import UsageError
+    from kenthash.studies.compare import parse_bits
     from kenthash.studies.reproduce import reproduce as run
     from kenthash.studies.study import Study
 
-    try:
-        lengths = tuple(int(b) for b in (bits or "16,32,64").split(","))
-    except ValueError as error:
-        raise UsageError(f"--bits {bits}: give code lengths by commas, for example 16,32,64") from error
-    for outcome in run(Study(data, out, lengths, seeds, epochs, groups), target):
+    for outcome in run(Study(data, out, parse_bits(bits), seeds, epochs, groups), target):
         typer.echo(outcome.text())
     if target == "all":
         typer.echo(f"\nthe report: {out / 'report.html'}")

@@ -1,5 +1,6 @@
 """`kenthash compare`: the paper's Table 1 on any data: methods, lengths and seeds to one table and one figure."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kenthash.codes import check_bits
+from kenthash.codes import MAX_BITS, check_bits
 from kenthash.data.splits import make_split
 from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
@@ -17,11 +18,13 @@ from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import atomic_write
 from kenthash.methods import METHODS
 from kenthash.progress import track
-from kenthash.studies.controls import CONTROLS, apply_control
+from kenthash.studies.controls import CONTROLS, apply_control, has_faiss
+from kenthash.studies.drawing import save
 from kenthash.studies.figure import draw
 from kenthash.studies.grid import Job, run_all
-from kenthash.studies.results import DIRECTIONS, Cell, Row, cell_of, winners
-from kenthash.studies.tables import comma_separated, latex, markdown
+from kenthash.studies.results import DIRECTIONS, Cell, Row, cells_of, winners
+from kenthash.studies.sheet import Sheet
+from kenthash.studies.tables import comma_separated, latex, sheet_of
 from kenthash.studies.tuning import tuned_layers
 from kenthash.training.recipe import Recipe, make_recipe
 
@@ -39,8 +42,11 @@ class Comparison:
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """`all` or names by commas, methods and controls alike."""
+    """`all` or names by commas, methods and controls alike. `all` is what the installed packages can make."""
     known = [*METHODS, *CONTROLS]
+    if text == "all" and not has_faiss():
+        print("pq is left out: it needs faiss: pip install 'kenthash[study]'", file=sys.stderr)
+        known.remove("pq")
     names = known if text == "all" else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
@@ -48,12 +54,28 @@ def parse_methods(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def compare(comparison: Comparison) -> str:
-    """Make the missing runs, write table.md, table.tex, table.csv and the figure; returns the Markdown."""
-    for b in comparison.bits:
-        check_bits(b)
-    recipe = make_recipe(comparison.layer)
+def parse_bits(text: str) -> tuple[int, ...]:
+    """Code lengths by commas, each once."""
+    try:
+        lengths = [int(length) for length in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--bits {text}: give code lengths by commas, for example 16,32,64") from error
+    return tuple(dict.fromkeys(check_bits(length) for length in lengths))
+
+
+def compare(comparison: Comparison) -> Sheet:
+    """Make the missing runs, write table.md, table.tex, table.csv and the figure; returns the table."""
+    if own := {"data", "method", "bits", "seed"} & comparison.layer.keys():
+        raise UsageError(
+            f"--set {min(own)}: a comparison sets it for each run: --data, --methods, --bits and --seeds do"
+        )
+    # What the methods share; `settings` are each method's own, and are checked with its runs.
+    recipe = make_recipe({name: value for name, value in comparison.layer.items() if name != "settings"})
     features = features_for(comparison.data, recipe.encoder.spec)
+    rows = [  # the quick ones first: if one of them fails, it does so before the long part
+        _control_row(name, features, comparison, recipe)
+        for name in track([n for n in comparison.methods if n in CONTROLS], "controls")
+    ]
     learned = [name for name in comparison.methods if name in METHODS]
     # At one length for all: the rates and weights of a method are the same numbers in its paper whatever the length.
     middle = sorted(comparison.bits)[len(comparison.bits) // 2]
@@ -70,16 +92,8 @@ def compare(comparison: Comparison) -> str:
         for seed in range(comparison.seeds)
     }
     run_all(list(jobs.values()))
-    rows = [
-        _control_row(name, features, comparison, recipe)
-        for name in track([n for n in comparison.methods if n in CONTROLS], "controls")
-    ]
     for name in learned:
-        cells = {
-            (direction, b): cell_of([jobs[name, b, seed].out for seed in range(comparison.seeds)], direction)
-            for direction in DIRECTIONS
-            for b in comparison.bits
-        }
+        cells = cells_of({b: [jobs[name, b, seed].out for seed in range(comparison.seeds)] for b in comparison.bits})
         method = METHODS[name]
         rows.append(Row(method.title, method.citation.rsplit(", ", 1)[-1], method.fidelity, cells))
     return _write(rows, comparison, recipe, features)
@@ -103,24 +117,28 @@ def _control_row(name: str, features: FeaturePack, comparison: Comparison, recip
                 cells[direction, b] = Cell(tuple(values), tuple(values))
             else:
                 cells[direction, b] = Cell(tuple(float(np.nanmean(v)) for v in values), ap=np.concatenate(values))
-    reference = {"cosine": "float, no code", "sign": f"{features.text.shape[1]} bits", "pq": "real, same bytes"}
+    signs = f"{min(features.text.shape[1], MAX_BITS)} bits"
+    reference = {"cosine": "float, no code", "sign": signs, "pq": "real, same bytes"}
     return Row(name, reference.get(name, "control"), "control", cells)
 
 
-def _write(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features: FeaturePack) -> str:
+def _write(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features: FeaturePack) -> Sheet:
     won = winners(rows)
+    several = f"mean ± deviation over seeds 0 to {comparison.seeds - 1}"
     note = (
-        f"{features.dataset.name}, {len(features):,} items; mAP@ALL, expected ties, mean ± deviation over seeds 0 to "
-        f"{comparison.seeds - 1}, protocol {recipe.protocol}; {comparison.tune} settings a method tried on validation. "
-        "Bold: ahead of every other code by the paired test (p < 0.05). `real`: the same outputs before signing."
+        f"{features.dataset.name}, {len(features):,} items; mAP@ALL, expected ties, "
+        f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings a "
+        "method tried on validation. Bold: ahead of every other code by the paired test (p < 0.05). `real`: the same "
+        "outputs before signing."
     )
-    table = markdown(rows, comparison.bits, won)
-    for name, text in (
-        ("table.md", f"{table}\n{note}\n"),
-        ("table.tex", latex(rows, comparison.bits, won)),
-        ("table.csv", comma_separated(rows, comparison.bits)),
-    ):
+    sheet = sheet_of(rows, comparison.bits, won, note)
+    forms = {
+        "table.md": sheet.markdown(),
+        "table.tex": latex(rows, comparison.bits, won),
+        "table.csv": comma_separated(rows, comparison.bits),
+    }
+    for name, text in forms.items():
         with atomic_write(comparison.out / name, "w") as stream:
             stream.write(text)
-    draw(rows, comparison.bits, comparison.out)
-    return f"{table}\n{note}"
+    save(draw(rows, comparison.bits), comparison.out / "figure")
+    return sheet

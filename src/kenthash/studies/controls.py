@@ -2,7 +2,7 @@
 
     cosine    float cosine of the vectors themselves, the image tower mapped onto the text tower by ridge regression
               where the two do not share a space
-    sign      the signs of those mapped vectors, centred: as many bits as the tower has dimensions
+    sign      the signs of those mapped vectors, centred: as many bits as the tower has dimensions, at most 1,024
     lsh       random hyperplanes (Charikar, STOC 2002)
     cca-itq   canonical correlation analysis of the two towers, then the rotation that costs least in signing
               (Gong & Lazebnik, CVPR 2011)
@@ -11,6 +11,7 @@
 `lsh`, `cca-itq` and `sign` give codes; `cosine` and `pq` rank by real values, and tables say so.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.codes import Codes, pack
+from kenthash.codes import MAX_BITS, Codes, pack
 from kenthash.data.splits import Split
 from kenthash.encoders.features import FeaturePack
 from kenthash.errors import KenthashError
@@ -82,7 +83,13 @@ def cosine(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ra
 
 
 def sign(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    return tuple(Ranked(pack(side.image), pack(side.text)) for side in _aligned(fit, parts)[1])
+    kept = min(fit.text.shape[1], MAX_BITS)
+
+    def code(vectors: Matrix) -> Codes:
+        """To whole bytes with bits that all items share, which no distance sees."""
+        return pack(np.pad(vectors[:, :kept], ((0, 0), (0, -kept % 8))))
+
+    return tuple(Ranked(code(side.image), code(side.text)) for side in _aligned(fit, parts)[1])
 
 
 def lsh(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
@@ -134,7 +141,8 @@ def _itq(vectors: Matrix, bits: int, seed: int, rounds: int = 50) -> Matrix:
 
 
 def pq(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    """Database vectors as one of 256 centroids in each of bits/8 slices, queries as they are.
+    """Database vectors as one of 256 centroids in each of bits/8 slices, queries as they are. Fewer training vectors
+    than that give fewer centroids, a power of two.
 
     The database side is decoded before it is compared: that is the asymmetric distance, written plainly.
     """
@@ -147,7 +155,7 @@ def pq(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked
     def padded(vectors: Matrix) -> Matrix:
         return np.pad(vectors, ((0, 0), (0, width - vectors.shape[1])))
 
-    quantiser = faiss.ProductQuantizer(width, slices, 8)
+    quantiser = faiss.ProductQuantizer(width, slices, min(8, len(both).bit_length() - 1))
     quantiser.cp.seed = seed + 1
     quantiser.train(padded(both))
 
@@ -161,8 +169,12 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise KenthashError("the control `pq` needs faiss: pip install faiss-cpu, or leave it out") from error
+        raise KenthashError("the control `pq` needs faiss: pip install 'kenthash[study]', or leave it out") from error
     return faiss
+
+
+def has_faiss() -> bool:
+    return importlib.util.find_spec("faiss") is not None
 
 
 CONTROLS: dict[str, Control] = {"cosine": cosine, "sign": sign, "lsh": lsh, "cca-itq": cca_itq, "pq": pq}

@@ -1,26 +1,22 @@
 """mAP by code length, a line a method, a panel a direction: the figure beside a comparison's table."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from kenthash.files import atomic_write
+from kenthash.studies.drawing import canvas, tidy
 from kenthash.studies.results import DIRECTIONS, Row
 
-TITLES = {"i2t": "image → text", "t2i": "text → image"}
 # Okabe & Ito's colours; the marker changes when they are used up, so that every row is its own.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D")
 
 
-def draw(rows: Sequence[Row], bits: Sequence[int], folder: Path) -> list[Path]:
-    """Write figure.png and figure.svg. Rows without codes (fidelity "control") are grey."""
-    figure = Figure(figsize=(9.5, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+def draw(rows: Sequence[Row], bits: Sequence[int]) -> Figure:
+    """Controls are grey."""
+    figure = canvas(9.5, 4.6)
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, direction in zip(panels, DIRECTIONS, strict=True):
+    for axes, (direction, title) in zip(panels, DIRECTIONS.items(), strict=True):
         for i, row in enumerate(rows):
             cells = [row.cells[direction, b] for b in bits]
             style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i // len(COLOURS) % len(MARKERS)]}
@@ -30,15 +26,8 @@ def draw(rows: Sequence[Row], bits: Sequence[int], folder: Path) -> list[Path]:
             axes.errorbar(bits, means, deviations, label=row.name, capsize=2, markersize=4, **style)
         axes.set_xscale("log", base=2)
         axes.set_xticks(bits, [str(b) for b in bits])
-        axes.set(xlabel="bits", title=TITLES[direction])
-        axes.grid(color="#DDDDDD", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, "both").set(xlabel="bits", title=title)
     panels[0].set_ylabel("mAP")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize="small")
-    paths = [folder / "figure.png", folder / "figure.svg"]
-    for path in paths:
-        with atomic_write(path) as stream:
-            figure.savefig(stream, format=path.suffix[1:], dpi=200)
-    return paths
+    return figure

@@ -6,11 +6,16 @@ sooner than two runs one after another with two threads each.
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from kenthash.errors import KenthashError, UsageError
 from kenthash.progress import bar
@@ -32,42 +37,72 @@ class Job:
 
 
 def run_all(jobs: Sequence[Job], what: str = "runs") -> None:
-    """Make every run that is not finished. A failed one does not stop the others; all failures are then reported."""
+    """Make every run that is not finished. A failed one does not stop the others; it is an error in the end."""
+    if failures := try_all(jobs, what):
+        first = next(iter(failures))
+        raise KenthashError(f"{len(failures)} of {len(jobs)} runs failed; the first: {first.name}: {failures[first]}")
+
+
+def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
+    """Make every run that is not finished; returns why some of them failed, by their folders."""
+    jobs = list({job.out: job for job in jobs}.values())  # whoever asks for a run twice gets one
     for job in jobs:
-        _check_same(job)
+        _check(job)
     missing = [job for job in jobs if not job.done]
     if not missing:
-        return
-    cores = len(os.sched_getaffinity(0))
+        return {}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
-    failures: list[str] = []
+    failures: dict[Path, str] = {}
     with (
         bar(len(jobs), what, "runs", initial=len(jobs) - len(missing)) as progress,
-        ProcessPoolExecutor(min(cores, len(missing)), context, initializer=_one_thread) as pool,
+        ProcessPoolExecutor(min(cores, len(missing)), context, initializer=_begin) as pool,
     ):
         waiting: dict[Future[None], Job] = {pool.submit(_make, job): job for job in missing}
-        for done in as_completed(waiting):
-            try:
-                done.result()
-            except KenthashError as error:
-                failures.append(f"{waiting[done].out.name}: {error}")
-            progress.update()
-    if failures:
-        raise KenthashError(f"{len(failures)} of {len(missing)} runs failed; the first: {failures[0]}")
+        try:
+            for done in as_completed(waiting):
+                try:
+                    done.result()
+                except KenthashError as error:
+                    failures[waiting[done].out] = str(error)
+                progress.update()
+        except KeyboardInterrupt:
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+        except BrokenProcessPool as error:
+            raise KenthashError(
+                "a process that made a run was killed, perhaps for want of memory: run the same command again, what is "
+                "finished is kept"
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing new begins
+    return failures
 
 
-def _one_thread() -> None:
+def _begin() -> None:
+    """What every worker process does first."""
+    # Ctrl-C is for the parent, which then ends it; what it has written is whole, and the run is resumed. tqdm's lock
+    # between processes would be left over, and these have no need of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())
     os.environ["OMP_NUM_THREADS"] = "1"  # of the evaluation's kernels; torch is told below
     import torch
 
     torch.set_num_threads(1)
 
 
-def _check_same(job: Job) -> None:
-    """A run of other settings under the same name must not pass for this one, nor be lost."""
-    stored = job.out / "recipe.yaml"
-    if stored.is_file() and make_recipe(read_recipe(stored)) != make_recipe(job.layer):
-        raise UsageError(f"{job.out}: was made with other settings: choose another --out, or remove it")
+def _check(job: Job) -> None:
+    """Before anything runs: its settings exist, and a run of other settings under the same name neither passes for this
+    one nor is lost."""
+    wanted = make_recipe(job.layer)
+    if not (job.out / "recipe.yaml").is_file():
+        return
+    stored = make_recipe(read_recipe(job.out / "recipe.yaml"))
+    if changed := [f.name for f in fields(wanted) if getattr(stored, f.name) != getattr(wanted, f.name)]:
+        raise UsageError(
+            f"{job.out}: was made with other settings ({', '.join(changed)}): choose another --out, or remove it"
+        )
 
 
 def _make(job: Job) -> None:

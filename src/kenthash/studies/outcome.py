@@ -7,9 +7,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from kenthash.errors import UsageError
 from kenthash.files import atomic_write
 from kenthash.studies.drawing import save
-from kenthash.studies.sheet import Sheet
+from kenthash.studies.sheet import MISSING, Sheet
+
+
+class LeftOut(UsageError):
+    """The data has not what a target measures. `all` goes on without that target."""
 
 
 @dataclass(frozen=True)
@@ -58,5 +63,5 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def signed(value: float, digits: int = 4) -> str:
-    """With a true minus sign, and a plus where it is above zero."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    """With a true minus sign, and a plus where it is above zero; a dash for NaN."""
+    return MISSING if np.isnan(value) else f"{value:+.{digits}f}".replace("-", "−")

@@ -1,17 +1,20 @@
 """The figures of a comparison: per method, length and direction, over seeds."""
 
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kenthash.errors import DataError
 from kenthash.evaluation import paired_test
 from kenthash.evaluation.ranking import Scores
 from kenthash.files import read_json
 
 SIGNIFICANT = 0.05
-DIRECTIONS = ("i2t", "t2i")
+TIES = "expected"
+DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 
 
 @dataclass(frozen=True)
@@ -30,40 +33,74 @@ class Cell:
     def deviation(self) -> float:
         return float(np.std(self.maps, ddof=1)) if len(self.maps) > 1 else 0.0
 
+    @property
+    def real_mean(self) -> float:
+        return float(np.mean(self.real)) if self.real else float("nan")
+
+    def text(self, bold: bool = False) -> str:
+        """The mean, with its deviation where there are several seeds."""
+        text = f"{self.mean:.4f}" + (f" ± {self.deviation:.4f}" if len(self.maps) > 1 else "")
+        return f"**{text}**" if bold else text
+
+
+Cells = dict[tuple[str, int], Cell]  # by (direction, bits)
+
 
 @dataclass(frozen=True)
 class Row:
     name: str
     reference: str
     fidelity: str
-    cells: dict[tuple[str, int], Cell]  # by (direction, bits)
+    cells: Cells
 
 
-def cell_of(runs: Sequence[Path], direction: str) -> Cell:
-    """The cell of one method's runs, one a seed."""
+def cells_of(runs: Mapping[int, Sequence[Path]]) -> Cells:
+    """The cells of one method: its runs by length, one a seed."""
+    return {
+        (direction, bits): _cell(of_seeds, direction) for direction in DIRECTIONS for bits, of_seeds in runs.items()
+    }
+
+
+def both_directions(cells: Cells, bits: int) -> float:
+    """mAP at a length, mean of image → text and text → image."""
+    return sum(cells[direction, bits].mean for direction in DIRECTIONS) / len(DIRECTIONS)
+
+
+def _cell(runs: Sequence[Path], direction: str) -> Cell:
     metrics = [read_json(run / "metrics.json") for run in runs]
-    ap = np.concatenate([np.load(run / "per_query_ap.npz")[direction] for run in runs])
+    for run, m in zip(runs, metrics, strict=True):
+        if m["ties"] != TIES:
+            raise DataError(f"{run}: was evaluated with {m['ties']} ties: `kenthash evaluate {run}` mends that")
     return Cell(
         maps=tuple(m[direction]["map"] for m in metrics),
         real=tuple(m["real_valued_map"][direction] for m in metrics),
-        ap=ap,
+        ap=np.concatenate([_per_query(run, direction) for run in runs]),
     )
 
 
-def winners(rows: Sequence[Row]) -> dict[tuple[str, int], str]:
-    """Of each column, the name of the best row, if it is ahead of every other by the paired test on per-query AP.
+def _per_query(run: Path, direction: str) -> Scores:
+    path = run / "per_query_ap.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return np.asarray(stored[direction])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not the scores of a run: {error}; `kenthash evaluate {run}` mends that") from error
 
-    A best that some other row ties with wins nothing: the column has no bold figure.
+
+def winners(rows: Sequence[Row]) -> dict[tuple[str, int], str]:
+    """Of each column, the name of the best code, if it is ahead of every other by the paired test on per-query AP.
+
+    A best that some other code ties with wins nothing: the column has no bold figure. Real values are no codes and play
+    no part.
     """
     won: dict[tuple[str, int], str] = {}
     for column in sorted({column for row in rows for column in row.cells}):
-        tested = [(row.name, row.cells[column]) for row in rows if column in row.cells]
-        name, best = max(tested, key=lambda entry: entry[1].mean)
-        if best.ap is None:
-            continue
-        rivals = [cell for other, cell in tested if other != name and cell.ap is not None]
-        if all(_ahead(best.ap, cell.ap) for cell in rivals if cell.ap is not None):
-            won[column] = name
+        cells = {row.name: row.cells[column] for row in rows if column in row.cells}
+        tested = {name: cell.ap for name, cell in cells.items() if cell.ap is not None}
+        if tested:
+            best = max(tested, key=lambda name: cells[name].mean)
+            if all(_ahead(tested[best], ap) for name, ap in tested.items() if name != best):
+                won[column] = best
     return won
 
 

@@ -7,16 +7,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kenthash.studies.tables import escaped
-
 Value = str | float | int | None
 
 MISSING = "–"
-# What pdflatex does not set by itself.
-TEX = {
+# What LaTeX reads as a command, and what pdflatex does not set by itself.
+TEX = str.maketrans({
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "✓": r"$\checkmark$", "→": r"$\to$", "–": "--", "−": "$-$", "±": r"$\pm$", "≥": r"$\geq$", "Δ": r"$\Delta$",
     "β": r"$\beta$", "ε": r"$\epsilon$", "ζ": r"$\zeta$", "η": r"$\eta$", "κ": r"$\kappa$",
-}  # fmt: skip
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Sheet:
     def markdown(self) -> str:
         right = [self._numeric(column) for column in range(len(self.head))]
         lines = ["| " + " | ".join(self.head) + " |", "|" + "".join("---:|" if r else "---|" for r in right)]
-        lines += ["| " + " | ".join(self.text(value) for value in row) + " |" for row in self.rows]
+        lines += ["| " + " | ".join(self.text(value).replace("|", r"\|") for value in row) + " |" for row in self.rows]
         return "\n".join([*lines, "", self.caption]) + "\n"
 
     def latex(self) -> str:
         form = "".join("r" if self._numeric(column) else "l" for column in range(len(self.head)))
-        lines = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", " & ".join(map(_tex, self.head)) + r" \\", r"\midrule"]
-        lines += [" & ".join(_tex(self.text(value)) for value in row) + r" \\" for row in self.rows]
+        lines = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", " & ".join(map(tex, self.head)) + r" \\", r"\midrule"]
+        lines += [" & ".join(tex(self.text(value)) for value in row) + r" \\" for row in self.rows]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def comma_separated(self) -> str:
@@ -78,11 +78,11 @@ class Sheet:
         return all(_is_number(row[column]) for row in self.rows)
 
 
-def parse_markdown(text: str, caption: str) -> Sheet:
-    """The sheet of a Markdown table, its cells as words."""
-    lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line] for line in lines]
-    return Sheet(cells[0], cells[2:], caption)
+def tex(word: str) -> str:
+    """A word for LaTeX."""
+    if word.startswith("**") and word.endswith("**"):
+        return rf"\textbf{{{word.strip('*').translate(TEX)}}}"
+    return word.translate(TEX)
 
 
 def _is_number(value: Value) -> bool:
@@ -100,14 +100,6 @@ def _plain(value: Value) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return f"{value:.6f}" if isinstance(value, float) else str(value).replace("**", "")
-
-
-def _tex(word: str) -> str:
-    bold = word.startswith("**") and word.endswith("**")
-    word = escaped(word.strip("*") if bold else word)
-    for character, command in TEX.items():
-        word = word.replace(character, command)
-    return rf"\textbf{{{word}}}" if bold else word
 
 
 def _html(word: str) -> str:

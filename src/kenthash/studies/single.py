@@ -25,10 +25,12 @@ from kenthash.studies.targets.collapse import by_count
 from kenthash.studies.targets.gtsd import divergences
 from kenthash.studies.targets.oscillation import dynamics
 from kenthash.studies.targets.topology import topologies
+from kenthash.training.checkpoint import FILE as CHECKPOINT
 
 
 def analyse(path: Path, data: Path | None = None, groups: Path | None = None) -> dict[str, Any]:
-    """All measures as plain values: NaN is None, classes and groups by name. Missing parts have no key."""
+    """All measures as plain values: NaN is None, classes and groups by name. Missing parts have no key; what is
+    missing, why, and how to get it is told by `left_out`, a line each."""
     run = Run.open(path)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
@@ -49,33 +51,64 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None) ->
         "acl": average_cooccurring_labels(dataset.labels),
         f"precision_at_{NEAREST}": precision_at(subject),
     }
-    if (path / "checkpoint").is_dir() and subject.proxies is not None:
-        cosine, own = divergences([subject])
-        result["gtsd_by_labels"] = {
-            str(n): {"items": d.items, "gtsd": d.gtsd, "maximum": d.maximum, "gtsd_own_score": own[n].gtsd}
-            for n, d in cosine.items()
-        }
-        off_diagonal = cosines(subject.means)[~np.eye(len(subject.means), dtype=bool)]
-        result["proxies"] = {
-            "mean_cosine": mean(off_diagonal),
-            "nearest_cosine": mean(nearest_proxy_cosine(subject.means)),
-        }
-        if (file := find_groups(Path(run.recipe.data), groups)) is not None:
-            result["groups"] = {
-                name: {"classes": g.classes, "intra": g.intra, "inter": g.inter, "separation": g.separation}
-                for name, g in topologies([subject], read_groups(file, dataset.classes)).items()
-            }
+    left_out = []
+    if reason := _no_proxies(subject):
+        left_out.append(f"GTSD, cosines of proxies and topology are left out: {reason}")
+    else:
+        result |= _of_proxies(subject, find_groups(Path(run.recipe.data), groups))
+        if "gtsd_by_labels" not in result:
+            left_out.append("GTSD is left out: of the items that were not trained on, none has 3 to 8 labels")
+        if "groups" not in result:
+            left_out.append(
+                f"topology is left out: {run.recipe.data} has no groups.json: give --groups FILE, JSON of group name → "
+                "class names"
+            )
     if has_record(path):
         moves, path_of = dynamics([subject]), kinematics([subject])
         result["flip_rate_by_epoch"] = {str(t + 2): value for t, value in enumerate(moves.all_flips.tolist())}
         result["chaos"] = {"index": mean(path_of.index)} | {part: mean(path_of.parts[part]) for part in PARTS}
         by_class |= {"flip_rate": moves.late(moves.flips), "chaos": path_of.index}
+    else:
+        left_out.append(
+            "flip rate and Chaos Index are left out: the run has no record of its epochs: `kenthash reproduce` makes "
+            "recorded runs of dsph and kdph"
+        )
     result["classes"] = {
         name: {measure: float(values[c]) for measure, values in by_class.items()}
         for c, name in enumerate(dataset.classes)
     }
-    plain: dict[str, Any] = _plain(result)
+    plain: dict[str, Any] = _plain(result | {"left_out": left_out})
     return plain
+
+
+def _no_proxies(subject: Subject) -> str:
+    """Why the run's proxies cannot be measured; nothing where they can."""
+    run = subject.run
+    if not (run.path / "checkpoint" / CHECKPOINT).is_file():
+        again = f"kenthash train --recipe {run.path / 'recipe.yaml'} --out NEW"
+        return f"the run's checkpoint, which holds its proxies, is gone: train it again by `{again}`"
+    if subject.proxies is None:
+        return f"{subject.title} has no proxies: only its codes can be measured"
+    return ""
+
+
+def _of_proxies(subject: Subject, groups: Path | None) -> dict[str, Any]:
+    """GTSD where items have labels enough, cosines, and topology where the classes have groups."""
+    cosine, own = divergences([subject])
+    gaps = {
+        str(n): {"items": d.items, "gtsd": d.gtsd, "maximum": d.maximum, "gtsd_own_score": own[n].gtsd}
+        for n, d in cosine.items()
+    }
+    off_diagonal = cosines(subject.means)[~np.eye(len(subject.means), dtype=bool)]
+    nearest = mean(nearest_proxy_cosine(subject.means))
+    result: dict[str, Any] = {"gtsd_by_labels": gaps} if gaps else {}
+    result["proxies"] = {"mean_cosine": mean(off_diagonal), "nearest_cosine": nearest}
+    if groups is not None:
+        result["groups"] = {
+            name: {"classes": g.classes, "intra": g.intra, "inter": g.inter, "separation": g.separation}
+            for name, g in topologies([subject], read_groups(groups, subject.source.dataset.classes)).items()
+        }
+    return result
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -107,11 +140,7 @@ def as_text(result: dict[str, Any]) -> str:
         )
     if chaos := result.get("chaos"):
         lines.append("Chaos Index, mean over classes: " + ", ".join(f"{name} {v:.3f}" for name, v in chaos.items()))
-    else:
-        lines.append(
-            "no record of its epochs, so no flip rate and no Chaos Index: `kenthash reproduce` makes recorded runs"
-        )
-    return "\n".join(lines)
+    return "\n".join([*lines, *result["left_out"]])
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 Runs are ordinary run folders below OUT/runs, named METHOD-BITS-SEED, and made once for all targets.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,10 +12,12 @@ from typing import Any
 
 import torch
 
+from kenthash.analysis.cooccurrence import Classes, high_and_low
 from kenthash.data.splits import make_split
 from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
 from kenthash.evaluation.inputs import Labels
+from kenthash.methods import METHODS
 from kenthash.runs.folder import Run
 from kenthash.studies.grid import Job, run_all
 from kenthash.studies.groups import find_groups, read_groups
@@ -24,13 +27,14 @@ from kenthash.training.sources import FeatureSource
 
 BASELINE, METHOD = "dsph", "kdph"  # the pair of the paper's analyses: point proxies and Kent proxies
 PAIR = (BASELINE, METHOD)
+TITLES = tuple(METHODS[name].title for name in PAIR)
 
 
 @dataclass(frozen=True)
 class Study:
     data: Path
     out: Path
-    bits: tuple[int, ...]  # of Table 1; the other targets take the longest
+    bits: tuple[int, ...]  # most targets take the longest
     seeds: int
     epochs: int
     groups_file: Path | None = None
@@ -54,6 +58,11 @@ class Study:
     @property
     def labels(self) -> Labels:
         return self.features.dataset.labels
+
+    @cached_property
+    def sides(self) -> dict[str, Classes]:
+        """The classes with most and those with fewest co-occurring labels."""
+        return dict(zip(("high", "low"), high_and_low(self.labels), strict=True))
 
     @cached_property
     def groups(self) -> dict[str, list[int]] | None:
@@ -83,14 +92,22 @@ class Study:
 
     @property
     def basis(self) -> str:
-        """Data, split, seeds, protocol and tie rule, for under every table."""
+        """Data, split, length, epochs, seeds, protocol and tie rule, for under a table."""
+        return self._basis(f"{self.length} bits, ")
+
+    @property
+    def basis_of_lengths(self) -> str:
+        """The same under a table that names its lengths itself."""
+        return self._basis("")
+
+    def _basis(self, length: str) -> str:
         split = make_split(len(self.labels), 0)
         sizes = (len(split.query), len(split.train), len(split.validation), len(split.database))
         query, train, validation, database = (f"{size:,}" for size in sizes)
         seeds = "seed 0" if self.seeds == 1 else f"mean over seeds 0 to {self.seeds - 1}"
         return (
             f"{self.features.dataset.name}: {len(self.labels):,} items, {len(self.classes)} classes; {query} queries, "
-            f"{train} training, {validation} validation and {database} database items; {self.length} bits, "
+            f"{train} training, {validation} validation and {database} database items; {length}"
             f"{self.epochs} epochs, {seeds}; protocol honest, expected ties."
         )
 
@@ -98,4 +115,4 @@ class Study:
         """What to type to make a target again."""
         words = ["kenthash", "reproduce", target, "--data", str(self.data), "--out", str(self.out)]
         words += ["--bits", ",".join(map(str, self.bits)), "--seeds", str(self.seeds), "--epochs", str(self.epochs)]
-        return " ".join(words + (["--groups", str(self.groups_file)] if self.groups_file else []))
+        return shlex.join(words + (["--groups", str(self.groups_file)] if self.groups_file else []))

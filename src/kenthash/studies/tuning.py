@@ -2,7 +2,8 @@
 
 Each try draws a dropout and multiplies the rates of the method's own defaults and its loss weights by random factors;
 the first try is the defaults themselves. The query set plays no part: a try is scored by its best validation epoch, on
-a split whose seed is none of those that are reported, and no try is ever evaluated on queries.
+a split whose seed is none of those that are reported, and no try is ever evaluated on queries. A try that fails, as one
+whose rate makes it diverge, has lost.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from kenthash.errors import KenthashError
 from kenthash.files import read_json, write_json
 from kenthash.methods import METHODS
-from kenthash.studies.grid import Job, run_all
+from kenthash.studies.grid import Job, try_all
 from kenthash.training.recipe import make_recipe
 
 TUNING_SEED = 1_000_003  # far from the seeds of reported runs
@@ -38,14 +40,22 @@ def tuned_layers(
         ]
         for method in methods
     }
-    run_all([job for of_method in jobs.values() for job in of_method], f"tuning at {bits} bits")
+    failures = try_all([job for of_method in jobs.values() for job in of_method], f"tuning at {bits} bits")
     chosen = {}
     for method in methods:
-        scores = [max(record["score"] for record in read_json(job.out / "history.json")) for job in jobs[method]]
-        best = int(np.argmax(scores))
+        scores = [None if job.out in failures else _score(job) for job in jobs[method]]
+        known = {number: score for number, score in enumerate(scores) if score is not None}
+        if not known:
+            first = jobs[method][0].out
+            raise KenthashError(f"{method}: all {tries} settings that were tried failed; the first: {failures[first]}")
+        best = max(known, key=known.__getitem__)
         chosen[method] = candidates[method][best]
         write_json(folder / f"{method}-{bits}.json", {"scores": scores, "best": best, "layer": chosen[method]})
     return chosen
+
+
+def _score(job: Job) -> float:
+    return float(max(record["score"] for record in read_json(job.out / "history.json")))
 
 
 def propose(method: str, bits: int, layer: dict[str, Any], tries: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from kenthash.studies.drawing import I2T, QUIET, T2I, canvas, legend_below, tidy
 from kenthash.studies.grid import run_all
 from kenthash.studies.outcome import Outcome, Picture, signed
-from kenthash.studies.results import DIRECTIONS, Row, cell_of, winners
+from kenthash.studies.results import DIRECTIONS, Row, cells_of, winners
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 from kenthash.training.recipe import find_recipe, read_recipe
@@ -34,11 +34,10 @@ def ablation(study: Study) -> Outcome:
         for seed in range(study.seeds)
     }
     run_all(list(jobs.values()), "ablation")
-    rows = []
-    for name, title, _ in VARIANTS:
-        runs = [jobs[name, seed].out for seed in range(study.seeds)]
-        cells = {(direction, bits): cell_of(runs, direction) for direction in DIRECTIONS}
-        rows.append(Row(title, "", "", cells))
+    rows = [
+        Row(title, "", "", cells_of({bits: [jobs[name, seed].out for seed in range(study.seeds)]}))
+        for name, title, _ in VARIANTS
+    ]
     won = winners(rows)
     sheet = Sheet(
         ["Variant", "Kent", "L_Reg", "L_CM", "L_U", "I → T", "T → I", "I → T real", "T → I real"],
@@ -70,27 +69,22 @@ def layer_of(name: str) -> dict[str, Any]:
 
 
 def _figures(row: Row, bits: int, won: dict[tuple[str, int], str]) -> list[Value]:
-    values: list[Value] = []
-    for direction in DIRECTIONS:
-        cell = row.cells[direction, bits]
-        text = f"{cell.mean:.4f}" + (f" ± {cell.deviation:.4f}" if len(cell.maps) > 1 else "")
-        values.append(f"**{text}**" if won.get((direction, bits)) == row.name else text)
-    return values + [sum(c.real) / len(c.real) for c in (row.cells[d, bits] for d in DIRECTIONS)]
+    cells = {direction: row.cells[direction, bits] for direction in DIRECTIONS}
+    codes = [cell.text(bold=won.get((direction, bits)) == row.name) for direction, cell in cells.items()]
+    return [*codes, *(cell.real_mean for cell in cells.values())]
 
 
 def _draw(rows: Sequence[Row], bits: int) -> Figure:
     figure = canvas(7.6, 3.6)
     axes = tidy(figure.add_subplot())
-    for i, (direction, colour, title) in enumerate(
-        zip(DIRECTIONS, (I2T, T2I), ("image → text", "text → image"), strict=True)
-    ):
+    for i, ((direction, title), colour) in enumerate(zip(DIRECTIONS.items(), (I2T, T2I), strict=True)):
         cells = [row.cells[direction, bits] for row in rows]
         places = [x + (i - 0.5) * 0.38 for x in range(len(rows))]
         means, deviations = [c.mean for c in cells], [c.deviation for c in cells]
         axes.bar(places, means, 0.36, yerr=deviations, color=colour, label=title, error_kw={"ecolor": "#333333"})
         for place, value in zip(places, means, strict=True):
             axes.annotate(f"{value:.3f}", (place, 0.01), rotation=90, ha="center", va="bottom", color="white", size=8)
-    axes.axhline(rows[-1].cells[DIRECTIONS[0], bits].mean, color=QUIET, linewidth=1, linestyle="--")
+    axes.axhline(rows[-1].cells["i2t", bits].mean, color=QUIET, linewidth=1, linestyle="--")
     axes.set_xticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylabel(f"mAP at {bits} bits")
     legend_below(figure, axes)

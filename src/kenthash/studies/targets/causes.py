@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from kenthash.files import read_json
+from kenthash.methods import METHODS
+from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
 from kenthash.studies.grid import Job, run_all
-from kenthash.studies.outcome import Outcome, signed
-from kenthash.studies.results import DIRECTIONS, Row, cell_of
+from kenthash.studies.outcome import Outcome, Picture, signed
+from kenthash.studies.results import DIRECTIONS, Cells, both_directions, cells_of
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 from kenthash.training.recipe import find_recipe, read_recipe
@@ -27,8 +30,8 @@ def variants() -> list[Variant]:
     printed = read_recipe(find_recipe("kdph"))
     threshold = {**printed, "settings": {**printed["settings"], "irrelevance": "threshold"}}
     rate = {**printed, "proxy_optimizer": {"name": "adamw", "lr": 0.02, "warmup": 0.0, "decay": "constant"}}
-    wide = {"kind": "mlp", "hidden": 1024, "dropout": 0.5}
-    plain = {"kind": "tanh", "hidden": 0, "dropout": 0.2}
+    wide = METHODS["kaph"].recipe["head"]
+    plain = {"kind": "tanh", "hidden": 0, "dropout": 0.2, "slope": 1.0}
 
     def kdph(**settings: Any) -> dict[str, Any]:
         return {"method": "kdph", "settings": settings}
@@ -50,6 +53,7 @@ def variants() -> list[Variant]:
         Variant("kaph-no-proxies", "average precision, nothing else", kaph(proxies=0.0), "kaph-proxies"),
         Variant("kaph", "both: KAPH", kaph(), "kaph-no-proxies"),
         Variant("kaph-across", "without ranking within a modality", kaph(within=0.0), "kaph"),
+        Variant("kaph-flat", "without the growing slope", {**kaph(), "head": {"slope": 1.0}}, "kaph"),
         Variant("kaph-plain", "with the field's head", {**kaph(), "head": plain}, "kaph"),
         Variant("kaph-vmf", "with vMF proxies", kaph(proxy="vmf"), "kaph"),
         Variant("kaph-point", "with point proxies", kaph(proxy="point"), "kaph"),
@@ -67,26 +71,19 @@ def causes(study: Study) -> Outcome:
     }
     fields_way = {b: [_on_queries(study, b, seed) for seed in range(study.seeds)] for b in lengths}
     run_all([job for some in [*jobs.values(), *fields_way.values()] for job in some], "causes")
-    rows = {
-        v.name: Row(
-            v.title, "", "", {(d, b): cell_of([j.out for j in jobs[v.name, b]], d) for d in DIRECTIONS for b in lengths}
-        )
-        for v in tried
-    }
+    cells = {v.name: cells_of({b: [job.out for job in jobs[v.name, b]] for b in lengths}) for v in tried}
     head = ["Variant", *(f"{b} bits {t}" for b in lengths for t in ("I → T", "T → I", "change", "real"))]
     table: list[list[Value]] = []
     for v in tried:
         line: list[Value] = [v.title]
         for b in lengths:
-            before = _both(rows[v.against], b) if v.against else None
-            change = "" if before is None else signed(_both(rows[v.name], b) - before)
-            line += [rows[v.name].cells[d, b].mean for d in DIRECTIONS]
-            line += [change, float(np.mean([rows[v.name].cells[d, b].real for d in DIRECTIONS]))]
+            line += [cells[v.name][d, b].mean for d in DIRECTIONS]
+            line += [_change(v, cells, b), float(np.mean([cells[v.name][d, b].real_mean for d in DIRECTIONS]))]
         table.append(line)
     line = ["KDPH as printed, chosen on the queries"]
     for b in lengths:
         best = _best_epochs(fields_way[b])
-        line += [*best, signed(sum(best) / 2 - _both(rows["kdph-printed"], b)), None]
+        line += [*best, signed(sum(best) / 2 - both_directions(cells["kdph-printed"], b)), None]
     table.append(line)
     return Outcome(
         target="causes",
@@ -94,8 +91,9 @@ def causes(study: Study) -> Outcome:
         measured="One thing is changed at a time, from KDPH as printed to KAPH. `change` is of the mean of both "
         "directions, against the variant that differs in that one thing; `real` is the same outputs before signing.",
         paper="The paper reports KDPH ahead of all baselines.",
-        seen=[_sentence(v, rows, lengths) for v in tried if v.against],
-        sheets=[Sheet(head, table, f"mAP@ALL of signed codes. {study.basis.replace(f'{study.length} bits, ', '')}")],
+        seen=[_sentence(v, tried, cells, lengths) for v in tried if v.against],
+        sheets=[Sheet(head, table, f"mAP@ALL of signed codes. {study.basis_of_lengths}")],
+        pictures=[Picture("figure", _draw(tried, cells, lengths), "mAP of each variant, mean of both directions.")],
     )
 
 
@@ -111,10 +109,29 @@ def _best_epochs(jobs: Sequence[Job]) -> list[float]:
     return [float(np.mean([max(record[d] for record in h) for h in histories])) for d in DIRECTIONS]
 
 
-def _both(row: Row, bits: int) -> float:
-    return sum(row.cells[d, bits].mean for d in DIRECTIONS) / 2
+def _change(variant: Variant, cells: dict[str, Cells], bits: int) -> str:
+    if not variant.against:
+        return ""
+    return signed(both_directions(cells[variant.name], bits) - both_directions(cells[variant.against], bits))
 
 
-def _sentence(variant: Variant, rows: dict[str, Row], lengths: Sequence[int]) -> str:
-    changes = [f"{signed(_both(rows[variant.name], b) - _both(rows[variant.against], b))} at {b} bits" for b in lengths]
-    return f"{rows[variant.against].name} → {variant.title}: {', '.join(changes)}."
+def _sentence(variant: Variant, tried: Sequence[Variant], cells: dict[str, Cells], lengths: Sequence[int]) -> str:
+    (before,) = (v.title for v in tried if v.name == variant.against)
+    changes = [f"{_change(variant, cells, b)} at {b} bits" for b in lengths]
+    return f"{before} → {variant.title}: {', '.join(changes)}."
+
+
+def _draw(tried: Sequence[Variant], cells: dict[str, Cells], lengths: Sequence[int]) -> Figure:
+    figure = canvas(8.4, 6.6)
+    axes = tidy(figure.add_subplot(), "x")
+    height = 0.8 / len(lengths)
+    for i, (bits, colour) in enumerate(zip(lengths, MANY, strict=False)):
+        places = [y + (i - (len(lengths) - 1) / 2) * height for y in range(len(tried))]
+        values = [both_directions(cells[v.name], bits) for v in tried]
+        bars = axes.barh(places, values, height * 0.94, color=colour, label=f"{bits} bits")
+        axes.bar_label(bars, [f"{value:.3f}" for value in values], size=8, padding=2)
+    axes.set_yticks(range(len(tried)), [v.title for v in tried])
+    axes.invert_yaxis()
+    axes.set_xlabel("mAP, mean of both directions")
+    legend_below(figure, axes)
+    return figure

@@ -4,16 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from kenthash.analysis.chaos import PARTS, chaos
-from kenthash.analysis.cooccurrence import average_cooccurring_labels, high_and_low
+from kenthash.analysis.cooccurrence import Classes, average_cooccurring_labels
 from kenthash.analysis.precision import class_precision
 from kenthash.evaluation.ranking import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy, twin
 from kenthash.studies.outcome import Outcome, Picture, mean, signed
-from kenthash.studies.sheet import Sheet, Value
+from kenthash.studies.sheet import MISSING, Sheet, Value
 from kenthash.studies.study import PAIR, Study
 from kenthash.studies.subject import Subject
 
@@ -55,10 +54,9 @@ def precision_at(subject: Subject) -> Scores:
 def chaos_index(study: Study) -> Outcome:
     both = [kinematics(study.subjects[name]) for name in PAIR]
     acl = average_cooccurring_labels(study.labels)
-    sides = dict(zip(("high", "low"), high_and_low(study.labels), strict=True))
     head = ["Class", "Group", "ACL", "Method", "Chaos Index", *(TITLES[part].capitalize() for part in PARTS), "P@50"]
-    blocks: list[tuple[str, str, NDArray[np.int64]]] = []
-    for side, classes in sides.items():
+    blocks: list[tuple[str, str, Classes]] = []
+    for side, classes in study.sides.items():
         blocks += [(study.classes[c], side, np.array([c])) for c in classes]
         blocks.append((f"mean of {len(classes)}", side, classes))
     blocks.append(("mean of all classes", "", np.arange(len(acl))))
@@ -78,7 +76,7 @@ def chaos_index(study: Study) -> Outcome:
         "It is 0 for a straight even path and 1 for one without order, and is set against the class's precision@50.",
         paper="High co-occurrence classes (ACL about 4.1) have a high index and low precision under the baseline and a "
         "low index and high precision under KDPH; with ACL about 1.1 the two are alike.",
-        seen=_seen(both, sides, acl),
+        seen=_seen(both, study.sides, acl),
         sheets=[Sheet(head, rows, caption, digits=3)],
         pictures=[
             Picture(
@@ -87,17 +85,17 @@ def chaos_index(study: Study) -> Outcome:
                 f"{side.capitalize()} co-occurrence classes (mean ACL {mean(acl[classes]):.1f}): Chaos Index as bars, "
                 "precision@50 as points; below, the four parts of the index.",
             )
-            for side, classes in sides.items()
+            for side, classes in study.sides.items()
         ],
     )
 
 
-def _figures(d: Kinematics, classes: NDArray[np.int64]) -> list[Value]:
+def _figures(d: Kinematics, classes: Classes) -> list[Value]:
     parts = [mean(d.parts[part][classes]) for part in PARTS]
     return [mean(d.index[classes]), *parts, mean(d.precision[classes])]
 
 
-def _seen(both: list[Kinematics], sides: dict[str, NDArray[np.int64]], acl: Scores) -> list[str]:
+def _seen(both: list[Kinematics], sides: dict[str, Classes], acl: Scores) -> list[str]:
     lines = []
     for side, classes in sides.items():
         index = " and ".join(f"{mean(d.index[classes]):.3f} ({d.title})" for d in both)
@@ -106,17 +104,23 @@ def _seen(both: list[Kinematics], sides: dict[str, NDArray[np.int64]], acl: Scor
     for d in both:
         known = ~np.isnan(d.precision) & ~np.isnan(acl)
         if known.sum() > 2:
-            test = spearmanr(d.index[known], d.precision[known])
-            by_acl = spearmanr(d.index[known], acl[known])
+            precision, labels = (_correlation(d.index[known], other[known]) for other in (d.precision, acl))
             lines.append(
                 f"{d.title}, over all {known.sum()} classes: rank correlation of the index with precision@50 "
-                f"{signed(test.statistic, 2)} (p = {test.pvalue:.2g}), with ACL {signed(by_acl.statistic, 2)} "
-                f"(p = {by_acl.pvalue:.2g})."
+                f"{precision}, with ACL {labels}."
             )
     return lines
 
 
-def _draw(study: Study, both: list[Kinematics], classes: NDArray[np.int64]) -> Figure:
+def _correlation(a: Scores, b: Scores) -> str:
+    """Spearman's; values that are all the same have none."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return MISSING
+    test = spearmanr(a, b)
+    return f"{signed(test.statistic, 2)} (p = {test.pvalue:.2g})"
+
+
+def _draw(study: Study, both: list[Kinematics], classes: Classes) -> Figure:
     figure = canvas(9.6, 6.0)
     above, below = list(figure.subfigures(2, 1, squeeze=False, height_ratios=(1.35, 1)).flat)
     axes = tidy(above.add_subplot())

@@ -8,7 +8,7 @@ from kenthash.evaluation import per_query_ap
 from kenthash.studies.drawing import BASELINE, METHOD, canvas, legend_below, tidy
 from kenthash.studies.outcome import Outcome, Picture, signed
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.study import PAIR, Study
+from kenthash.studies.study import PAIR, TITLES, Study
 from kenthash.studies.subject import Subject
 
 MOST = 8  # that many labels or more are one group: beyond, a few queries each
@@ -33,9 +33,8 @@ def by_count(subjects: list[Subject]) -> tuple[ByCount, ByCount]:
 
 
 def collapse(study: Study) -> Outcome:
-    titles = [study.subjects[name][0].title for name in PAIR]
     (ap_0, hard_0), (ap_1, hard_1) = (by_count(study.subjects[name]) for name in PAIR)
-    head = ["Labels", "Queries", *(f"mAP {t}" for t in titles), *(f"Subordinate P@50 {t}" for t in titles), "Change %"]
+    head = ["Labels", "Queries", *(f"mAP {t}" for t in TITLES), *(f"Subordinate P@50 {t}" for t in TITLES), "Change %"]
     asked = 2 * study.seeds  # every query is asked in both directions at every seed
     rows: list[list[Value]] = [
         [
@@ -52,27 +51,28 @@ def collapse(study: Study) -> Outcome:
     ]
     caption = (
         "Subordinate P@50: share of a query's first 50 items that carry its rarest label. Change: of that precision, "
-        f"{titles[1]} against {titles[0]}. Both directions. Queries: mean a seed. {study.basis}"
+        f"{TITLES[1]} against {TITLES[0]}. Both directions. Queries: mean a seed. {study.basis}"
     )
     several = [n for n in hard_0 if n >= 2]
     seen = [
-        f"Queries with one label: mAP {ap_0[1][0]:.4f} ({titles[0]}) and {ap_1[1][0]:.4f} ({titles[1]})."
+        f"Queries with one label: mAP {ap_0[1][0]:.4f} ({TITLES[0]}) and {ap_1[1][0]:.4f} ({TITLES[1]})."
         if 1 in ap_0 and 1 in ap_1
         else "No query has exactly one label."
     ]
     if several:
-        largest = max(several, key=lambda n: abs(_change(hard_0, hard_1, n)))
         ahead = [_label(n) for n in several if hard_1[n][0] > hard_0[n][0]]
-        seen += [
-            (
-                f"{titles[1]} finds the subordinate label more precisely for {len(ahead)} of {len(several)} numbers of "
-                f"labels from 2 on{': ' + ', '.join(ahead) if ahead else ''}."
-            ),
-            (
-                f"The largest change is at {_label(largest)} labels: {hard_0[largest][0]:.4f} to "
-                f"{hard_1[largest][0]:.4f}, {signed(_change(hard_0, hard_1, largest), 1)} %."
-            ),
-        ]
+        seen.append(
+            f"{TITLES[1]} finds the subordinate label more precisely for {len(ahead)} of {len(several)} numbers of "
+            f"labels from 2 on{': ' + ', '.join(ahead) if ahead else ''}."
+        )
+    if changes := {n: change for n in several if not np.isnan(change := _change(hard_0, hard_1, n))}:
+        largest = max(changes, key=lambda n: abs(changes[n]))
+        seen.append(
+            f"The largest change is at {_label(largest)} labels: {hard_0[largest][0]:.4f} to "
+            f"{hard_1[largest][0]:.4f}, {signed(changes[largest], 1)} %."
+        )
+    drawn = "(a) mAP by number of labels. (b) Precision@50 of the subordinate label."
+    picture = Picture("figure", _draw((ap_0, ap_1), (hard_0, hard_1)), drawn)
     return Outcome(
         target="collapse",
         title="Proxy collapse and the hardest label",
@@ -83,13 +83,7 @@ def collapse(study: Study) -> Outcome:
         "41.1 % at five labels; with a single label the baseline is ahead.",
         seen=seen,
         sheets=[Sheet(head, rows, caption)],
-        pictures=[
-            Picture(
-                "figure",
-                _draw(titles, (ap_0, ap_1), (hard_0, hard_1)),
-                "(a) mAP by number of labels. (b) Precision@50 of the hardest label to find.",
-            )
-        ],
+        pictures=[picture],
     )
 
 
@@ -101,12 +95,12 @@ def _change(before: ByCount, after: ByCount, n: int) -> float:
     return 100 * (after[n][0] / before[n][0] - 1) if before[n][0] > 0 else float("nan")
 
 
-def _draw(titles: list[str], ap: tuple[ByCount, ByCount], hard: tuple[ByCount, ByCount]) -> Figure:
+def _draw(ap: tuple[ByCount, ByCount], hard: tuple[ByCount, ByCount]) -> Figure:
     figure = canvas(6.4, 6.4)
     panels = figure.subplots(2, 1, sharex=True)
     names = ("(a) retrieval by number of labels", "(b) precision of the subordinate label")
     for axes, pair, name, unit in zip(panels, (ap, hard), names, ("mAP", "precision@50"), strict=True):
-        for i, (by, colour, title) in enumerate(zip(pair, (BASELINE, METHOD), titles, strict=True)):
+        for i, (by, colour, title) in enumerate(zip(pair, (BASELINE, METHOD), TITLES, strict=True)):
             counts = sorted(by)
             places = [n + (i - 0.5) * 0.38 for n in counts]
             axes.bar(places, [by[n][0] for n in counts], 0.36, color=colour, label=title)

@@ -4,11 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kenthash.analysis.gtsd import Divergence, divergence_by_label_count, standardised
-from kenthash.errors import DataError
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, QUIET, canvas, legend_below, tidy
-from kenthash.studies.outcome import Outcome, Picture, signed
+from kenthash.studies.outcome import LeftOut, Outcome, Picture, signed
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.study import PAIR, Study
+from kenthash.studies.study import PAIR, TITLES, Study
 from kenthash.studies.subject import Subject
 
 ByCount = dict[int, Divergence]
@@ -26,12 +25,11 @@ def divergences(subjects: list[Subject]) -> tuple[ByCount, ByCount]:
 
 
 def gtsd(study: Study) -> Outcome:
-    titles = [study.subjects[name][0].title for name in PAIR]
     (cosine_0, own_0), (cosine_1, own_1) = (divergences(study.subjects[name]) for name in PAIR)
     if not cosine_0:
-        raise DataError(f"{study.data}: no item that was not trained on has 3 to 8 labels, so it has no GTSD to show")
-    head = ["Labels", "Items", *(f"GTSD {t}" for t in titles), "Reduction %", *(f"Max. score {t}" for t in titles)]
-    head += [f"GTSD own score {t}" for t in titles]
+        raise LeftOut(f"{study.data}: no item that was not trained on has 3 to 8 labels, so it has no GTSD to show")
+    head = ["Labels", "Items", *(f"GTSD {t}" for t in TITLES), "Reduction %", *(f"Max. score {t}" for t in TITLES)]
+    head += [f"GTSD own score {t}" for t in TITLES]
     reduction = {n: 100 * (1 - cosine_1[n].gtsd / cosine_0[n].gtsd) for n in cosine_0 if cosine_0[n].gtsd > 0}
     rows: list[list[Value]] = [
         [
@@ -50,21 +48,23 @@ def gtsd(study: Study) -> Outcome:
     seen = [
         (
             f"From {first} to {last} labels GTSD goes from {cosine_0[first].gtsd:.3f} to {cosine_0[last].gtsd:.3f} "
-            f"under {titles[0]} and from {cosine_1[first].gtsd:.3f} to {cosine_1[last].gtsd:.3f} under {titles[1]}."
+            f"under {TITLES[0]} and from {cosine_1[first].gtsd:.3f} to {cosine_1[last].gtsd:.3f} under {TITLES[1]}."
         ),
         (
-            f"{titles[1]} changes it by {signed(-reduction.get(first, float('nan')), 1)} % at {first} labels and by "
+            f"{TITLES[1]} changes it by {signed(-reduction.get(first, float('nan')), 1)} % at {first} labels and by "
             f"{signed(-reduction.get(last, float('nan')), 1)} % at {last}."
         ),
         (
-            f"Maximum scores at {last} labels: {cosine_0[last].maximum:.3f} ({titles[0]}) and "
-            f"{cosine_1[last].maximum:.3f} ({titles[1]})."
+            f"Maximum scores at {last} labels: {cosine_0[last].maximum:.3f} ({TITLES[0]}) and "
+            f"{cosine_1[last].maximum:.3f} ({TITLES[1]})."
         ),
         (
             f"By each method's own score, in its deviations, GTSD at {last} labels is {own_0[last].gtsd:.2f} "
-            f"({titles[0]}) and {own_1[last].gtsd:.2f} ({titles[1]})."
+            f"({TITLES[0]}) and {own_1[last].gtsd:.2f} ({TITLES[1]})."
         ),
     ]
+    drawn = "(a) GTSD by number of labels. (b) Maximum scores. (c) Reduction of GTSD; below zero it is wider."
+    picture = Picture("figure", _draw(cosine_0, cosine_1, reduction), drawn)
     return Outcome(
         target="gtsd",
         title="Ground-truth score divergence",
@@ -74,13 +74,7 @@ def gtsd(study: Study) -> Outcome:
         "0.6 of KDPH, which lowers the gap by 14.8 % at eight labels.",
         seen=seen,
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[
-            Picture(
-                "figure",
-                _draw(titles, cosine_0, cosine_1, reduction),
-                "(a) GTSD by number of labels. (b) Maximum scores. (c) Reduction of GTSD; below zero it is wider.",
-            )
-        ],
+        pictures=[picture],
     )
 
 
@@ -88,10 +82,10 @@ def _one_digit(value: float | None) -> Value:
     return None if value is None else f"{value:.1f}".replace("-", "−")
 
 
-def _draw(titles: list[str], baseline: ByCount, method: ByCount, reduction: dict[int, float]) -> Figure:
+def _draw(baseline: ByCount, method: ByCount, reduction: dict[int, float]) -> Figure:
     figure = canvas(9.6, 3.5)
     panels = figure.subplots(1, 3)
-    for by, colour, title in ((baseline, BASELINE, titles[0]), (method, METHOD, titles[1])):
+    for by, colour, title in ((baseline, BASELINE, TITLES[0]), (method, METHOD, TITLES[1])):
         style = {"color": colour, "marker": MARKERS[colour], "markersize": 7, "label": title}
         panels[0].plot(list(by), [d.gtsd for d in by.values()], **style)
         panels[1].plot(list(by), [d.maximum for d in by.values()], **style)

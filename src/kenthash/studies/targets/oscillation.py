@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from kenthash.analysis.cooccurrence import average_cooccurring_labels, high_and_low
+from kenthash.analysis.cooccurrence import Classes, average_cooccurring_labels
 from kenthash.analysis.flips import flip_rate, flip_rate_by_class
 from kenthash.analysis.precision import class_average_precision
 from kenthash.codes import pack
@@ -73,7 +73,7 @@ def _nan_mean(parts: list[Scores]) -> Scores:
 def oscillation(study: Study) -> Outcome:
     both = [dynamics(study.subjects[name]) for name in PAIR]
     acl = average_cooccurring_labels(study.labels)
-    sides = dict(zip(("high", "low"), high_and_low(study.labels), strict=True))
+    sides = study.sides
     head = ["Class", "Group", "ACL"]
     head += [f"{what} {d.title}" for what in ("Flips %", "AP", "AP change") for d in both]
     rows: list[list[Value]] = []
@@ -107,13 +107,13 @@ def oscillation(study: Study) -> Outcome:
     )
 
 
-def _figures(both: list[Dynamics], classes: NDArray[np.int64]) -> list[Value]:
+def _figures(both: list[Dynamics], classes: Classes) -> list[Value]:
     flips: list[Value] = [100 * mean(d.late(d.flips)[classes]) for d in both]
     precision: list[Value] = [mean(d.precision[classes, -1]) for d in both]
     return flips + precision + [mean(d.jags[classes]) for d in both]
 
 
-def _seen(both: list[Dynamics], sides: dict[str, NDArray[np.int64]]) -> list[str]:
+def _seen(both: list[Dynamics], sides: dict[str, Classes]) -> list[str]:
     lines = []
     for side, classes in sides.items():
         flips = " and ".join(f"{percent(mean(d.late(d.flips)[classes]))} ({d.title})" for d in both)
@@ -127,7 +127,7 @@ def _seen(both: list[Dynamics], sides: dict[str, NDArray[np.int64]]) -> list[str
     return [*lines, f"Over all samples {overall} flip an epoch in the second half."]
 
 
-def _overview(both: list[Dynamics], sides: dict[str, NDArray[np.int64]]) -> Figure:
+def _overview(both: list[Dynamics], sides: dict[str, Classes]) -> Figure:
     figure = canvas(7.6, 5.2)
     panels = figure.subplots(2, 2, sharex=True, sharey="row")
     for column, (side, classes) in enumerate(sides.items()):
@@ -141,7 +141,7 @@ def _overview(both: list[Dynamics], sides: dict[str, NDArray[np.int64]]) -> Figu
     return figure
 
 
-def _by_class(study: Study, both: list[Dynamics], classes: NDArray[np.int64]) -> Figure:
+def _by_class(study: Study, both: list[Dynamics], classes: Classes) -> Figure:
     figure = canvas(1.5 * len(classes) + 0.8, 4.0)
     panels = figure.subplots(2, len(classes), sharex=True, sharey="row", squeeze=False)
     for column, c in enumerate(classes):
@@ -155,7 +155,7 @@ def _by_class(study: Study, both: list[Dynamics], classes: NDArray[np.int64]) ->
     return figure
 
 
-def _curves(column: NDArray[np.object_], d: Dynamics, classes: NDArray[np.int64], colour: str) -> None:
+def _curves(column: NDArray[np.object_], d: Dynamics, classes: Classes, colour: str) -> None:
     style: dict[str, Any] = {
         "color": colour,
         "marker": MARKERS[colour],

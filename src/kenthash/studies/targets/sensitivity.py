@@ -8,7 +8,7 @@ from kenthash.methods.kdph import Settings
 from kenthash.studies.drawing import I2T, QUIET, T2I, canvas, legend_below, tidy
 from kenthash.studies.grid import Job, run_all
 from kenthash.studies.outcome import Outcome, Picture
-from kenthash.studies.results import DIRECTIONS, Cell, cell_of
+from kenthash.studies.results import DIRECTIONS, Cells, both_directions, cells_of
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 
@@ -16,7 +16,7 @@ SYMBOLS = {"epsilon": "ε", "eta": "η", "zeta": "ζ", "axes": "N_axes"}  # in t
 NAMES = {"epsilon": "irrelevance", "eta": "uniform constraint", "zeta": "alignment", "axes": "principal axes"}
 WEIGHTS = {"epsilon": (1.0, 10.0, 40.0, 100.0), "eta": (0.01, 0.1, 0.5, 1.0), "zeta": (0.1, 0.3, 0.6, 1.0)}
 
-Curves = dict[str, dict[float, dict[str, Cell]]]  # setting → value → direction → cell
+Curves = dict[str, dict[float, Cells]]  # setting → value → cells
 
 
 def sensitivity(study: Study) -> Outcome:
@@ -25,9 +25,9 @@ def sensitivity(study: Study) -> Outcome:
     jobs: dict[str, dict[float, list[Job]]] = {}
     for setting, values in grid(bits).items():
         jobs[setting] = {v: [_job(study, setting, v, seed) for seed in range(study.seeds)] for v in values}
-    run_all(list({j.out: j for by in jobs.values() for some in by.values() for j in some}.values()), "sensitivity")
+    run_all([job for by in jobs.values() for of_seeds in by.values() for job in of_seeds], "sensitivity")
     curves: Curves = {
-        setting: {v: {d: cell_of([j.out for j in some], d) for d in DIRECTIONS} for v, some in by.items()}
+        setting: {v: cells_of({bits: [job.out for job in of_seeds]}) for v, of_seeds in by.items()}
         for setting, by in jobs.items()
     }
     rows: list[list[Value]] = []
@@ -36,8 +36,8 @@ def sensitivity(study: Study) -> Outcome:
         default = _default(setting, bits)
         for v, cells in by.items():
             mark = "default" if v == default else ""
-            rows.append([SYMBOLS[setting], f"{v:g}", mark, *(cells[d].mean for d in DIRECTIONS)])
-        both = {v: sum(cells[d].mean for d in DIRECTIONS) / 2 for v, cells in by.items()}
+            rows.append([SYMBOLS[setting], f"{v:g}", mark, *(cells[d, bits].mean for d in DIRECTIONS)])
+        both = {v: both_directions(cells, bits) for v, cells in by.items()}
         best, worst = max(both, key=both.__getitem__), min(both, key=both.__getitem__)
         seen.append(
             f"{SYMBOLS[setting]}: best at {best:g} ({both[best]:.4f}, mean of both directions), worst at {worst:g} "
@@ -82,12 +82,9 @@ def _draw(curves: Curves, bits: int) -> Figure:
     panels = figure.subplots(2, 2, sharey=True)  # so that a flat curve looks flat
     for axes, (setting, by) in zip(panels.flat, curves.items(), strict=True):
         places = range(len(by))  # evenly: the values are neither linear nor of one ratio
-        for direction, colour, marker, title in (
-            ("i2t", I2T, "o", "image → text"),
-            ("t2i", T2I, "s", "text → image"),
-        ):
-            cells = [cells[direction] for cells in by.values()]
-            means, deviations = [c.mean for c in cells], [c.deviation for c in cells]
+        for (direction, title), colour, marker in zip(DIRECTIONS.items(), (I2T, T2I), "os", strict=True):
+            curve = [cells[direction, bits] for cells in by.values()]
+            means, deviations = [c.mean for c in curve], [c.deviation for c in curve]
             axes.errorbar(places, means, deviations, color=colour, marker=marker, capsize=2, label=title)
         axes.axvline(list(by).index(_default(setting, bits)), color=QUIET, linewidth=1, linestyle="--", zorder=0)
         axes.set_xticks(places, [f"{v:g}" for v in by])

@@ -16,6 +16,7 @@ from kenthash.studies.outcome import Outcome, Picture, mean, signed
 from kenthash.studies.results import SIGNIFICANT
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
+from kenthash.studies.subject import Subject
 
 KINDS: dict[Kind, str] = {"kent": "Kent", "vmf": "vMF (β = 0)", "point": "point"}
 
@@ -30,8 +31,9 @@ def shape(study: Study) -> Outcome:
     run_all(list(jobs.values()), "runs to fit to")
     measured: Measured = {}
     for b in track(study.bits, "fitting"):
+        subjects = [Subject(Run.open(jobs[b, seed].out), study.source) for seed in range(study.seeds)]
         for kind in KINDS:
-            parts = [_measure(study, Run.open(jobs[b, seed].out), kind, seed) for seed in range(study.seeds)]
+            parts = [_measure(subject, kind, seed) for seed, subject in enumerate(subjects)]
             measured[kind, b] = np.concatenate(parts)
     rows: list[list[Value]] = []
     seen = []
@@ -60,23 +62,23 @@ def shape(study: Study) -> Outcome:
                 ["Bits", *KINDS.values()],
                 rows,
                 "Mean over classes of the average precision of ranking by class, of image and text codes of KAPH. "
-                f"{study.basis} Bold: ahead of both others by the paired test over classes, modalities and seeds.",
+                f"{study.basis_of_lengths} Bold: ahead of both others by the paired test over classes, modalities and "
+                "seeds.",
             )
         ],
         pictures=[Picture("figure", _draw(study, measured), "Mean average precision of search by class.")],
     )
 
 
-def _measure(study: Study, run: Run, kind: Kind, seed: int) -> Scores:
+def _measure(subject: Subject, kind: Kind, seed: int) -> Scores:
     """AP of every class, of image codes and then of text codes."""
-    split = run.split
-    unseen = np.setdiff1d(np.arange(len(study.labels)), split.train)
-    train, test = run.outputs(study.source, split.train), run.outputs(study.source, unseen)
+    run, trained = subject.run, subject.run.split.train
+    train, test = run.outputs(subject.source, trained), run.outputs(subject.source, subject.unseen)
     codes = np.concatenate([pack(train.image), pack(train.text)])
-    labels = np.tile(study.labels[split.train], (2, 1))
+    labels = np.tile(subject.labels[trained], (2, 1))
     scores = class_scores(kind, codes, labels, np.concatenate([pack(test.image), pack(test.text)]), seed)
     halves = np.split(scores, 2)
-    return np.concatenate([class_ranking(half, study.labels[unseen]) for half in halves])
+    return np.concatenate([class_ranking(half, subject.labels[subject.unseen]) for half in halves])
 
 
 def _draw(study: Study, measured: Measured) -> Figure:

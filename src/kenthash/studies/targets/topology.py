@@ -4,11 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kenthash.analysis.topology import GroupTopology, group_topology, nearest_proxy_cosine
-from kenthash.errors import UsageError
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, QUIET, canvas, legend_below, tidy
-from kenthash.studies.outcome import Outcome, Picture, mean, signed
+from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean, signed
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.study import PAIR, Study
+from kenthash.studies.study import PAIR, TITLES, Study
 from kenthash.studies.subject import Subject
 
 ByGroup = dict[str, GroupTopology]
@@ -25,11 +24,12 @@ def topologies(subjects: list[Subject], groups: dict[str, list[int]]) -> ByGroup
 
 def topology(study: Study) -> Outcome:
     if study.groups is None:
-        raise UsageError(f"topology needs groups of classes: give --groups FILE, as {study.data} has no groups.json")
-    titles = [study.subjects[name][0].title for name in PAIR]
+        raise LeftOut(f"groups of classes are needed: give --groups FILE, as {study.data} has no groups.json")
+    if all(len(members) == 1 for members in study.groups.values()):
+        raise LeftOut("a group of two classes or more is needed, and every group has one")
     before, after = (topologies(study.subjects[name], study.groups) for name in PAIR)
     head = ["Group", "Classes"]
-    head += [f"{what} {t}" for what in ("Intra", "Inter", "Separation") for t in titles]
+    head += [f"{what} {t}" for what in ("Intra", "Inter", "Separation") for t in TITLES]
     rows: list[list[Value]] = [[name, before[name].classes, *_figures(before[name], after[name])] for name in before]
     overall = [_mean(before), _mean(after)]
     rows.append(["mean", sum(g.classes for g in before.values()), *_figures(*overall)])
@@ -43,16 +43,20 @@ def topology(study: Study) -> Outcome:
     gain = overall[1].separation - overall[0].separation
     seen = [
         (
-            f"Mean separation: {overall[0].separation:.3f} ({titles[0]}) and {overall[1].separation:.3f} "
-            f"({titles[1]}), a change of {signed(gain, 3)}, of which {signed(overall[1].intra - overall[0].intra, 3)} "
+            f"Mean separation: {overall[0].separation:.3f} ({TITLES[0]}) and {overall[1].separation:.3f} "
+            f"({TITLES[1]}), a change of {signed(gain, 3)}, of which {signed(overall[1].intra - overall[0].intra, 3)} "
             f"is within groups and {signed(overall[0].inter - overall[1].inter, 3)} between them."
         ),
-        f"{titles[1]} separates {len(wider)} of {len(known)} groups more{': ' + ', '.join(wider) if wider else ''}.",
+        f"{TITLES[1]} separates {len(wider)} of {len(known)} groups more{': ' + ', '.join(wider) if wider else ''}.",
         (
-            f"Mean cosine of a class to its nearest other class: {nearest[0]:.3f} ({titles[0]}), {nearest[1]:.3f} "
-            f"({titles[1]})."
+            f"Mean cosine of a class to its nearest other class: {nearest[0]:.3f} ({TITLES[0]}), {nearest[1]:.3f} "
+            f"({TITLES[1]})."
         ),
     ]
+    drawn = (
+        f"(a) Each group's way from {TITLES[0]} to {TITLES[1]}; the ideal is the upper left corner. (b) Separation. "
+        f"(c) Change of each part, {TITLES[1]} minus {TITLES[0]}."
+    )
     return Outcome(
         target="topology",
         title="Semantic topology of the proxies",
@@ -63,14 +67,7 @@ def topology(study: Study) -> Outcome:
         "from the baseline to KDPH, mainly by less similarity between groups.",
         seen=seen,
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[
-            Picture(
-                "figure",
-                _draw(titles, before, after),
-                f"(a) Each group's way from {titles[0]} to {titles[1]}; the ideal is the upper left corner. (b) "
-                f"Separation. (c) Change of each part, {titles[1]} minus {titles[0]}.",
-            )
-        ],
+        pictures=[Picture("figure", _draw(before, after), drawn)],
     )
 
 
@@ -93,7 +90,7 @@ def _spaced(heights: dict[str, float], gap: float = 0.045) -> dict[str, float]:
     return spaced
 
 
-def _draw(titles: list[str], before: ByGroup, after: ByGroup) -> Figure:
+def _draw(before: ByGroup, after: ByGroup) -> Figure:
     names = [name for name in before if not np.isnan(before[name].intra)]
     figure = canvas(10.4, 7.4)
     above, below = list(figure.subfigures(2, 1, squeeze=False, height_ratios=(1.7, 1)).flat)
@@ -110,7 +107,7 @@ def _draw(titles: list[str], before: ByGroup, after: ByGroup) -> Figure:
         line = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6, "shrinkB": 4}
         place = near.inter, near.intra
         left.annotate(name, place, (edge, heights[name]), size=8, ha="right", va="center", arrowprops=line)
-    for by, colour, title in ((before, BASELINE, titles[0]), (after, METHOD, titles[1])):
+    for by, colour, title in ((before, BASELINE, TITLES[0]), (after, METHOD, TITLES[1])):
         inter, intra = [by[n].inter for n in names], [by[n].intra for n in names]
         left.scatter(inter, intra, color=colour, marker=MARKERS[colour], s=60, zorder=3, label=title)
     tidy(left, "both").set(

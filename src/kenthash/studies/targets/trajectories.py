@@ -6,14 +6,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
-from kenthash.analysis.cooccurrence import companions
+from kenthash.analysis.cooccurrence import companions, most_frequent
 from kenthash.analysis.plane import Plane, Travel, ellipse, kent_covariance, principal_plane, travel
-from kenthash.analysis.topology import cosines
+from kenthash.analysis.topology import cosines, unit
 from kenthash.runs.record import Epoch
 from kenthash.studies.drawing import MANY, QUIET, canvas, tidy
 from kenthash.studies.outcome import Outcome, Picture, mean
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.study import PAIR, Study
+from kenthash.studies.study import PAIR, TITLES, Study
 from kenthash.studies.subject import Subject
 
 SHOWN = 8  # the anchor and the classes most often seen with it
@@ -22,14 +22,13 @@ SAMPLES = 60  # of each shown class, faint
 
 def trajectories(study: Study) -> Outcome:
     """The picture is of seed 0; the table is over all classes and seeds."""
-    anchor = int((study.labels != 0).sum(axis=0).argmax())
+    anchor = most_frequent(study.labels)
     shown = np.concatenate([[anchor], companions(study.labels, anchor, SHOWN - 1)])
-    titles = [study.subjects[name][0].title for name in PAIR]
     travels = [[travel(path) for s in study.subjects[name] for path in s.record.paths] for name in PAIR]
     kin = [mean(_to_anchor(s.means, shown) for s in study.subjects[name]) for name in PAIR]
     head = ["Proxies", "Path length", "Displacement", "Efficiency", "Late step", "Settled in epoch", "Cosine to anchor"]
     rows: list[list[Value]] = [
-        [title, *_figures(moved), cosine] for title, moved, cosine in zip(titles, travels, kin, strict=True)
+        [title, *_figures(moved), cosine] for title, moved, cosine in zip(TITLES, travels, kin, strict=True)
     ]
     name = study.classes[anchor]
     caption = (
@@ -42,18 +41,23 @@ def trajectories(study: Study) -> Outcome:
     late = [mean(t.late_step for t in moved) for moved in travels]
     seen = [
         (
-            f"Proxies settle in epoch {settled[0]:.1f} under {titles[0]} and {settled[1]:.1f} under {titles[1]}, of "
+            f"Proxies settle in epoch {settled[0]:.1f} under {TITLES[0]} and {settled[1]:.1f} under {TITLES[1]}, of "
             f"{study.epochs}."
         ),
         (
-            f"In the last quarter a proxy still moves by {late[0]:.4f} an epoch ({titles[0]}) and {late[1]:.4f} "
-            f"({titles[1]})."
-        ),
-        (
-            f"The proxies that go with “{name}” end at a mean cosine of {kin[0]:.3f} to it under {titles[0]} and "
-            f"{kin[1]:.3f} under {titles[1]}."
+            f"In the last quarter a proxy still moves by {late[0]:.4f} an epoch ({TITLES[0]}) and {late[1]:.4f} "
+            f"({TITLES[1]})."
         ),
     ]
+    if len(shown) > 1:
+        seen.append(
+            f"The proxies that go with “{name}” end at a mean cosine of {kin[0]:.3f} to it under {TITLES[0]} and "
+            f"{kin[1]:.3f} under {TITLES[1]}."
+        )
+    drawn = (
+        "(a), (b) Proxies at the end, with samples of their classes and the Kent distributions' one-deviation "
+        "ellipses. (c), (d) Their paths, from the small dot to the large one. Seed 0."
+    )
     return Outcome(
         target="trajectories",
         title="Trajectories of the proxies",
@@ -64,14 +68,7 @@ def trajectories(study: Study) -> Outcome:
         "converge smoothly and faster.",
         seen=seen,
         sheets=[Sheet(head, rows, caption)],
-        pictures=[
-            Picture(
-                "figure",
-                _draw(study, titles, shown),
-                "(a), (b) Proxies at the end, with samples of their classes and the Kent distributions' one-deviation "
-                "ellipses. (c), (d) Their paths, from the small dot to the large one. Seed 0.",
-            )
-        ],
+        pictures=[Picture("figure", _draw(study, shown), drawn)],
     )
 
 
@@ -86,10 +83,10 @@ def _figures(moved: list[Travel]) -> list[Value]:
     return [*(mean(part) for part in parts), efficiency, late, f"{settled:.1f}"]
 
 
-def _draw(study: Study, titles: list[str], shown: NDArray[np.int64]) -> Figure:
+def _draw(study: Study, shown: NDArray[np.int64]) -> Figure:
     figure = canvas(8.4, 8.0)
     panels = figure.subplots(2, 2)
-    for column, (name, title) in enumerate(zip(PAIR, titles, strict=True)):
+    for column, (name, title) in enumerate(zip(PAIR, TITLES, strict=True)):
         subject = study.subjects[name][0]
         paths = subject.record.paths[shown]
         plane = principal_plane(paths)
@@ -114,8 +111,7 @@ def _final(axes: Axes, subject: Subject, plane: Plane, shown: NDArray[np.int64],
     """Proxies of the last epoch, samples of their classes, and ellipses where the proxies have a shape."""
     record = subject.record
     epoch = record.epochs[-1]
-    z = epoch.image[: len(record.train)].astype(np.float64)
-    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+    z = unit(epoch.image[: len(record.train)])
     for c, colour in zip(shown, MANY, strict=False):
         members = plane.project(z[subject.labels[record.train][:, c] != 0][:SAMPLES])
         axes.scatter(members[:, 0], members[:, 1], color=colour, s=6, alpha=0.25, linewidth=0)

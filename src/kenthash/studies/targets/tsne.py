@@ -1,22 +1,41 @@
 """t-SNE of the samples of one class, with the proxies of the classes that come with it."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from kenthash.analysis.cooccurrence import companions
-from kenthash.analysis.topology import cosines
+from kenthash.analysis.cooccurrence import companions, most_frequent
+from kenthash.analysis.topology import cosines, unit
 from kenthash.analysis.tsne import neighbour_agreement, tsne
 from kenthash.evaluation.inputs import Labels
 from kenthash.evaluation.ranking import Scores
 from kenthash.studies.drawing import MANY, QUIET, canvas
-from kenthash.studies.outcome import Outcome, Picture, mean
+from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.study import PAIR, Study
+from kenthash.studies.study import PAIR, TITLES, Study
 from kenthash.studies.subject import Subject
 
 SAMPLES = 800
 COMPANIONS = 8
+
+
+@dataclass(frozen=True)
+class Space:
+    """Of one method: figures over all seeds, the layout of seed 0."""
+
+    agreement: float  # of neighbours by cosine of outputs
+    to_anchor: float  # mean cosine of the companions' proxies to the class's own
+    among: float  # and of these to each other
+    proxies: Scores  # [1 + companions, 2] in the plane, the class's own first
+    points: Scores  # [n, 2] samples in the plane
+    kinds: NDArray[np.int64]  # [n] which companion a sample carries, -1 where none
+
+    @property
+    def agreement_seen(self) -> float:
+        """Of neighbours in the plane."""
+        return neighbour_agreement(self.points, self.kinds)
 
 
 def kinds_of(labels: Labels, shown: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -28,28 +47,16 @@ def kinds_of(labels: Labels, shown: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def embedding(study: Study) -> Outcome:
     """The picture is of seed 0; the table is over all seeds."""
-    anchor = int((study.labels != 0).sum(axis=0).argmax())
+    anchor = most_frequent(study.labels)
     shown = companions(study.labels, anchor, COMPANIONS)
     name = study.classes[anchor]
-    titles = [study.subjects[n][0].title for n in PAIR]
-    places: list[Scores] = []
-    rows: list[list[Value]] = []
-    for method, title in zip(PAIR, titles, strict=True):
-        plane, agreements, to_anchor, among = None, [], [], []
-        for subject in study.subjects[method]:
-            points, kinds = samples(subject, anchor, shown)
-            agreements.append(neighbour_agreement(points, kinds))
-            proxies = subject.means[np.concatenate([[anchor], shown])]
-            similarity = cosines(proxies)
-            to_anchor.append(float(similarity[0, 1:].mean()) if len(shown) else float("nan"))
-            among.append(mean(similarity[1:, 1:][~np.eye(len(shown), dtype=bool)]))
-            if plane is None:
-                plane = tsne(np.concatenate([proxies, points]))
-                seen_agreement = neighbour_agreement(plane[len(proxies) :], kinds)
-                places.append(plane)
-        rows.append([title, mean(agreements), seen_agreement, mean(to_anchor), mean(among)])
-    kinds = samples(study.subjects[PAIR[0]][0], anchor, shown)[1]
-    head = ["Proxies", "Agreement of codes", "Agreement in the plane", "Cosine to anchor", "Cosine among companions"]
+    if not len(shown):
+        raise LeftOut(f"{study.data}: no class ever comes with “{name}”, so there are no companions to tell apart")
+    both = [space(study.subjects[method], anchor, shown) for method in PAIR]
+    rows: list[list[Value]] = [
+        [title, s.agreement, s.agreement_seen, s.to_anchor, s.among] for title, s in zip(TITLES, both, strict=True)
+    ]
+    head = ["Proxies", "Agreement of outputs", "Agreement in the plane", "Cosine to anchor", "Cosine among companions"]
     caption = (
         f"Agreement: share of a sample's ten nearest neighbours that carry the same companion of “{name}” (its rarest "
         f"of the {len(shown)} shown), by cosine of outputs and in the plane of seed 0. Cosines of proxies: of “{name}” "
@@ -57,15 +64,17 @@ def embedding(study: Study) -> Outcome:
     )
     seen = [
         (
-            f"{float(rows[0][1] or 0):.3f} ({titles[0]}) and {float(rows[1][1] or 0):.3f} ({titles[1]}) of a sample's "
-            "ten nearest neighbours carry the same companion."
+            f"{both[0].agreement:.3f} ({TITLES[0]}) and {both[1].agreement:.3f} ({TITLES[1]}) of a sample's ten "
+            "nearest neighbours carry the same companion."
         ),
         (
-            f"Companions' proxies lie at a mean cosine of {float(rows[0][3] or 0):.3f} ({titles[0]}) and "
-            f"{float(rows[1][3] or 0):.3f} ({titles[1]}) to that of “{name}”, and of {float(rows[0][4] or 0):.3f} and "
-            f"{float(rows[1][4] or 0):.3f} to each other."
+            f"Companions' proxies lie at a mean cosine of {both[0].to_anchor:.3f} ({TITLES[0]}) and "
+            f"{both[1].to_anchor:.3f} ({TITLES[1]}) to that of “{name}”, and of {both[0].among:.3f} and "
+            f"{both[1].among:.3f} to each other."
         ),
     ]
+    drawn = "t-SNE of outputs (dots) and proxies (stars; the black one is the class itself). Seed 0."
+    picture = Picture("figure", _draw(both, [name, *(study.classes[c] for c in shown)]), drawn)
     return Outcome(
         target="tsne",
         title=f"The space of one class, “{name}”",
@@ -76,13 +85,25 @@ def embedding(study: Study) -> Outcome:
         "space falls into radial clusters by kind.",
         seen=seen,
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[
-            Picture(
-                "figure",
-                _draw(titles, places, kinds, [name, *(study.classes[c] for c in shown)]),
-                "t-SNE of outputs (dots) and proxies (stars; the black one is the class itself). Seed 0.",
-            )
-        ],
+        pictures=[picture],
+    )
+
+
+def space(subjects: list[Subject], anchor: int, shown: NDArray[np.int64]) -> Space:
+    """Of one method's runs, one a seed; the first is laid out."""
+    parts = [samples(subject, anchor, shown) for subject in subjects]
+    proxies = [subject.means[np.concatenate([[anchor], shown])] for subject in subjects]
+    similarities = [cosines(of_seed) for of_seed in proxies]
+    points, kinds = parts[0]
+    plane = tsne(np.concatenate([proxies[0], points]))
+    others = ~np.eye(len(shown), dtype=bool)
+    return Space(
+        agreement=mean(neighbour_agreement(*part) for part in parts),
+        to_anchor=mean(similarity[0, 1:].mean() for similarity in similarities),
+        among=mean(mean(similarity[1:, 1:][others]) for similarity in similarities),
+        proxies=plane[: len(shown) + 1],
+        points=plane[len(shown) + 1 :],
+        kinds=kinds,
     )
 
 
@@ -91,22 +112,19 @@ def samples(subject: Subject, anchor: int, shown: NDArray[np.int64]) -> tuple[Sc
     split = subject.run.split
     candidates = np.concatenate([split.query, np.setdiff1d(split.database, split.train, assume_unique=True)])
     rows = candidates[subject.labels[candidates, anchor] != 0][:SAMPLES]
-    outputs = subject.last_outputs(rows).image.astype(np.float64)
-    unit = outputs / np.maximum(np.linalg.norm(outputs, axis=1, keepdims=True), 1e-12)
-    return unit, kinds_of(subject.labels[rows], shown)
+    return unit(subject.last_outputs(rows).image), kinds_of(subject.labels[rows], shown)
 
 
-def _draw(titles: list[str], places: list[Scores], kinds: NDArray[np.int64], names: list[str]) -> Figure:
+def _draw(both: list[Space], names: list[str]) -> Figure:
     figure = canvas(9.6, 5.4)
     panels = figure.subplots(1, 2)
-    for column, (axes, title, plane) in enumerate(zip(panels, titles, places, strict=True)):
-        proxies, points = plane[: len(names)], plane[len(names) :]
-        axes.scatter(*points[kinds < 0].T, color=QUIET, s=5, alpha=0.5, linewidth=0, label="none of these")
+    for column, (axes, title, s) in enumerate(zip(panels, TITLES, both, strict=True)):
+        axes.scatter(*s.points[s.kinds < 0].T, color=QUIET, s=5, alpha=0.5, linewidth=0, label="none of these")
         for i, name in enumerate(names[1:]):
             colour = MANY[i % len(MANY)]
-            axes.scatter(*points[kinds == i].T, color=colour, s=9, alpha=0.75, linewidth=0)
-            axes.scatter(*proxies[i + 1], color=colour, marker="*", s=190, edgecolor="white", zorder=3, label=name)
-        axes.scatter(*proxies[0], color="black", marker="*", s=260, edgecolor="white", zorder=4, label=names[0])
+            axes.scatter(*s.points[s.kinds == i].T, color=colour, s=9, alpha=0.75, linewidth=0)
+            axes.scatter(*s.proxies[i + 1], color=colour, marker="*", s=190, edgecolor="white", zorder=3, label=name)
+        axes.scatter(*s.proxies[0], color="black", marker="*", s=260, edgecolor="white", zorder=4, label=names[0])
         axes.set_title(f"({'ab'[column]}) {title}")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("#DDDDDD")

@@ -1,0 +1,61 @@
+"""Runs side by side: what happens when they are stopped from outside."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kenthash.errors import KenthashError
+from kenthash.studies.grid import Job, run_all
+from packs import write_pack
+
+EPOCHS = 1_000_000  # never done
+
+
+def wait_for(found, seconds=600):
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+
+
+def test_a_killed_process_is_told_in_one_line(tmp_path):
+    layer = {"data": str(write_pack(tmp_path / "pack", items=300)), "method": "dsph", "bits": 16, "epochs": EPOCHS}
+    job = Job(tmp_path / "run", layer)
+    errors = []
+
+    def run():
+        try:
+            run_all([job, job])
+        except KenthashError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for((job.out / "checkpoint" / "checkpoint.safetensors").is_file)
+    workers = multiprocessing.active_children()
+    assert len(workers) == 1  # the same run twice is one run
+    workers[0].kill()
+    thread.join(timeout=300)
+    assert errors and "was killed, perhaps for want of memory" in errors[0]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_ctrl_c_ends_runs_that_wait_and_runs_that_go(tmp_path):
+    pack, out = write_pack(tmp_path / "pack", items=300), tmp_path / "out"
+    words = ["--data", pack, "--out", out, "--bits", "16,32,64", "--seeds", "1", "--set", f"epochs={EPOCHS}"]
+    command = [sys.executable, "-m", "kenthash", "compare", "--methods", "dsph,dcph,kdph,kaph", *words]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: list(out.glob("runs/*/checkpoint/checkpoint.safetensors")))
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        stderr = process.communicate(timeout=300)[1]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130 and "Traceback" not in stderr and "leaked" not in stderr
