@@ -11,6 +11,13 @@ from kenthash.data.splits import Split, default_sizes, make_split
 from kenthash.errors import DataError, UsageError
 
 
+def test_validation_meets_training_items_in_their_share_of_the_database() -> None:
+    split = make_split(200, 0, query=20, train=100, validation=10)  # 90 of the database's 180 are trained on
+    assert np.array_equal(split.validation_database(), np.concatenate([split.validation, split.train[:10]]))
+    everyone = make_split(120, 0, query=20, train=100, validation=10)  # 90 of 100
+    assert np.array_equal(everyone.validation_database(), np.concatenate([everyone.validation, everyone.train]))
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_20250_items_split_as_all_our_figures_do(seed: int) -> None:
     order = np.random.default_rng(seed).permutation(20250)

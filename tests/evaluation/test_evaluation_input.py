@@ -115,6 +115,16 @@ def test_real_valued_scores_rank_by_cosine() -> None:
     assert square < real_valued_map(query, query, QUERY_LABELS, QUERY_LABELS)
 
 
+def test_equal_cosines_rank_in_the_order_of_the_database() -> None:
+    query = np.array([[1.0, 0.0]])
+    database = np.array([[0.0, 1.0], [0.0, -1.0], [-1.0, 0.0], [2.0, 0.0], [-0.0, 1.0], [1.0, 0.0]])
+    order = [3, 5, 0, 1, 4, 2]  # by cosines 1, 1, 0, 0, -0, -1
+    for relevant in range(6):
+        labels = np.eye(6, dtype=np.uint8)[:, [relevant]]
+        found = real_valued_map(query, database, np.ones((1, 1), np.uint8), labels)
+        assert found == pytest.approx(1 / (1 + order.index(relevant)))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 def test_real_valued_scores_refuse_rows_without_a_direction(bad: float) -> None:
     outputs = np.ones((20, 5))

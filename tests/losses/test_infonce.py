@@ -7,6 +7,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn.functional import cosine_similarity
 
+from kenthash.errors import UsageError
 from kenthash.losses.infonce import Temperature, info_nce
 
 
@@ -47,6 +48,12 @@ def test_temperature_learns_and_stays_in_bounds():
     temperature.zero_grad()
     temperature().backward()
     assert temperature.log.grad == 1  # and can leave the bound again
+
+
+@pytest.mark.parametrize("start", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_temperature_that_is_none_is_refused(start):
+    with pytest.raises(UsageError, match=r"temperature: .* above 0"):
+        Temperature(start)
 
 
 def test_float32_survives_the_sharpest_temperature():

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from torch.autograd import gradcheck
 
 from kenthash.losses.assignment import assign
-from kenthash.losses.uniform import exact_targets, sinkhorn_targets, uniform
+from kenthash.losses.uniform import exact_targets, fair_codes, sinkhorn_targets, uniform
 
 
 def fair_bits(rows: int, bits: int, seed: int) -> torch.Tensor:
@@ -111,3 +111,10 @@ def test_large_batches_take_sinkhorn():
 def test_diverged_outputs_give_a_diverged_loss():
     h = torch.full((4, 3), torch.nan)
     assert uniform(h, torch.ones(4, 3)).isnan()
+
+
+def test_codes_are_fair():
+    torch.manual_seed(0)
+    codes = fair_codes(torch.zeros(4000, 8, dtype=torch.float64))
+    assert codes.dtype == torch.float64 and codes.unique().tolist() == [-1, 1]
+    assert codes.mean(0).abs().max() < 0.06  # four standard errors

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from kenthash.errors import UsageError
 from kenthash.model.hasher import Hasher, HasherConfig
@@ -10,6 +11,7 @@ from kenthash.model.heads import (
     HEADS,
     HeadConfig,
     HouseholderHead,
+    MlpHead,
     SoftmaxPairHead,
     Standardise,
     householder,
@@ -81,6 +83,15 @@ def test_the_turn_of_a_householder_head_leaves_cosines_alone_and_is_fixed_by_eva
     torch.testing.assert_close(head.eval()(vectors), turned)
 
 
+def test_encoding_with_a_householder_head_costs_one_product_more(tmp_path) -> None:
+    kind = config("householder")
+    Hasher(HasherConfig(16, 24, 12, kind, kind, encoder="")).save(tmp_path)
+    loaded = Hasher.load(tmp_path)
+    with FlopCounterMode(display=False) as counter:
+        loaded.encode_image_features(np.ones((10, 24)))
+    assert counter.get_total_flops() == 2 * 10 * (24 * 16 + 16 * 16)
+
+
 @pytest.mark.parametrize("kind", WIDTHS)
 def test_a_kind_without_its_hidden_units_is_refused(kind: str) -> None:
     with pytest.raises(UsageError, match=r"head\.hidden"):
@@ -95,3 +106,20 @@ def test_standardise_takes_mean_and_deviation_and_leaves_a_constant_alone() -> N
     deviation, mean = torch.std_mean(layer(features), 0, correction=0)
     torch.testing.assert_close(mean, torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(deviation, torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
+
+
+def test_the_slope_grows_in_training_and_stands_at_its_end_in_a_loaded_head() -> None:
+    head = make_head(6, 16, HeadConfig("mlp", 8, 0.0, slope=3.0)).eval()
+    assert isinstance(head, MlpHead)
+    features = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    before = torch.atanh(head(features))
+    head.steepen(0.0)
+    torch.testing.assert_close(torch.atanh(head(features)) * 3, before)
+    head.steepen(0.5)
+    torch.testing.assert_close(torch.atanh(head(features)) * 1.5, before)
+
+
+@pytest.mark.parametrize(("kind", "slope"), [("tanh", 2.0), ("mlp", 0.5), ("mlp", float("nan"))])
+def test_a_slope_that_means_nothing_is_refused(kind: str, slope: float) -> None:
+    with pytest.raises(UsageError, match=r"head\.slope"):
+        HeadConfig(kind, 8, 0.0, slope)

@@ -5,6 +5,7 @@ import torch
 from loss_cases import LABELS
 from torch import Tensor
 
+from kenthash.errors import UsageError
 from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
 from kenthash.training.recipe import make_recipe
 
@@ -135,3 +136,9 @@ def test_memories_hold_the_latest_outputs_and_nothing_of_the_unseen() -> None:
     unseen = torch.ones(ITEMS, dtype=torch.bool)
     unseen[batch.items] = False
     assert not images[unseen].any()
+
+
+def test_kaph_without_any_term_is_refused() -> None:
+    settings = settings_of(METHODS["kaph"], {"ranking": 0.0, "proxies": 0.0})
+    with pytest.raises(UsageError, match="nothing to learn from"):
+        METHODS["kaph"](Shapes(4, BITS, IMAGE, TEXT, ITEMS), settings)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from components import need
+from kenthash.errors import KenthashError
 from kenthash.model.export import export_onnx
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
@@ -23,6 +24,15 @@ def test_towers_of_a_vector_model(tmp_path):
     vectors = np.random.default_rng(0).standard_normal((7, 20)).astype(np.float32)
     (outputs,) = runtime.InferenceSession(str(tmp_path / "image.onnx")).run(None, {"vectors": vectors})
     assert outputs == pytest.approx(model.image_outputs(vectors), abs=1e-5)
+
+
+def test_a_tower_that_does_not_answer_alike_leaves_nothing_behind(tmp_path, monkeypatch):
+    need("onnxruntime")
+    need("onnxscript")
+    monkeypatch.setattr("kenthash.model.export.TOLERANCE", -1.0)
+    with pytest.raises(KenthashError, match="was not kept"):
+        export_onnx(hasher(), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_towers_with_the_light_encoder(tmp_path):

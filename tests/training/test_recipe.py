@@ -34,7 +34,14 @@ def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path):
         ({"epochs": 0}, "epochs: 0 is too small"),
         ({"epochs": "many"}, "epochs: 'many' is not"),
         ({"epoch": 3}, "did you mean epochs"),
-        ({"optimizer": {"rate": 1}}, "optimizer.rate: no such setting"),
+        ({"optimizer": {"rate": 1}}, "optimizer.rate: no such setting, choose one of name, lr"),
+        ({"optimizer": {"lr": float("nan")}}, "optimizer.lr: nan must be a number from 0 on"),
+        ({"optimizer": {"beta1": 1.5}}, "optimizer.beta1: 1.5 must be a number from 0 on and below 1"),
+        ({"proxy_optimizer": {"weight_decay": -1}}, "proxy_optimizer.weight_decay: -1 must be"),
+        ({"encoder": {"lr": -1}}, "encoder.lr: -1 must be"),
+        ({"clip": -1.0}, "clip: -1.0 must be above 0"),
+        ({"method": ["kdph"]}, "method .*kdph.*: choose one of"),
+        ({"settings": None}, "settings: a section with kaph's own settings, not None"),
         ({"optimizer": 3}, "optimizer: a section with"),
         ({"protocol": "best"}, "protocol: 'best' is not one of honest, paper"),
         ({"settings": {"margn": 1}}, "settings.margn: kaph has no such setting"),
@@ -50,6 +57,8 @@ def test_wrong_values_are_named(layer, message):
 def test_set_must_be_an_assignment():
     with pytest.raises(UsageError, match="name=value"):
         parse_set(["epsilon"])
+    with pytest.raises(UsageError, match="gives optimizer itself a value"):
+        parse_set(["optimizer=3", "optimizer.lr=1"])
 
 
 def test_files_that_are_no_recipes(tmp_path):
@@ -60,6 +69,12 @@ def test_files_that_are_no_recipes(tmp_path):
             read_recipe(bad)
     with pytest.raises(UsageError, match=r"recipes that come with kenthash: .*kdph"):
         find_recipe("unheard-of")
+
+
+def test_a_folder_does_not_hide_a_recipe_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / "kdph").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe(find_recipe("kdph"))["method"] == "kdph"
 
 
 ABLATION = {

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,12 +11,16 @@ import sys
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 from kenthash import Hasher
-from kenthash.errors import KenthashError, UsageError
+from kenthash.cli import main
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.runs.evaluate import evaluate_run
+from kenthash.runs.record import read_record
 from kenthash.runs.train import train_run
+from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.recipe import make_recipe
 from packs import write_pack
 
@@ -142,3 +148,67 @@ def test_bad_data_is_refused_in_one_line(tmp_path):
     done = subprocess.run(command(pack, tmp_path / "run"), env=ENV, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in done.stderr
+
+
+def test_a_command_that_cannot_be_done_says_so_in_one_line(pack, tmp_path, monkeypatch, capsys):
+    (tmp_path / "taken").write_text("")
+    out, inside = str(tmp_path / "run"), str(tmp_path / "taken" / "run")
+    for options, code, message in (
+        (["--out", out], 2, "no data is named"),
+        (["--data", str(pack), "--out", out, "--device", "nonsense"], 2, "device 'nonsense'"),
+        (["--data", str(pack), "--out", inside], 1, f"{inside}: Not a directory"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["kenthash", "train", *options])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert end.value.code == code and printed.out == ""
+        assert printed.err.startswith("error: ") and message in printed.err and printed.err.count("\n") == 1
+
+
+def test_data_of_another_encoder_is_refused(whole, tmp_path):
+    other = write_pack(tmp_path / "other")
+    vectors = np.load(other / "image.npy")
+    np.save(other / "image.npy", np.concatenate([vectors, vectors], axis=1))
+    with pytest.raises(DataError, match=r"its image vectors have 64 dimensions, but the model of .* takes 32"):
+        evaluate_run(whole[0], other)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bits", "16", "bits is '16'"),
+        ("image_dim", -3, "image_dim is -3"),
+        ("encoder", None, "encoder is None"),
+        ("about", 3, "about is 3"),
+        ("colour", 3, "unexpected keyword argument 'colour'"),
+        ("image_dim", 33, "not the weights of config.json: .*size mismatch for image_head"),
+    ],
+)
+def test_a_damaged_model_is_refused(whole, tmp_path, name, value, message):
+    model = shutil.copytree(whole[0] / "model", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(DataError, match=message) as error:
+        Hasher.load(model)
+    assert "\n" not in str(error.value)
+
+
+def test_the_example_on_the_card_runs(whole, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", (whole[0] / "model" / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(whole[0])
+    names = {"vectors": np.ones((3, 24))}  # this model takes vectors; texts it cannot read
+    exec(code, names)
+    assert names["codes"].shape == (3, 2)
+
+
+def test_damaged_checkpoints_and_records_are_refused(tmp_path):
+    save_file({"module.weight": torch.ones(2)}, tmp_path / "checkpoint.safetensors")
+    with pytest.raises(DataError, match=r"checkpoint\.safetensors: not a checkpoint of this run"):
+        load_checkpoint(tmp_path, torch.nn.Linear(2, 2), {})
+    rows = tmp_path / "proxies" / "rows.npz"
+    rows.parent.mkdir()
+    np.savez(rows, train=np.arange(100), validation=np.arange(9))
+    rows.write_bytes(rows.read_bytes()[:-50])
+    with pytest.raises(DataError, match=r"rows\.npz: not a part of a record"):
+        read_record(tmp_path, epochs=1)

@@ -58,9 +58,8 @@ def main() -> None:
     except KenthashError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # `kenthash ... | head`
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:  # a full disk, a folder that may not be written: outside kenthash, so no trace
+        logging.info("where it happened", exc_info=True)
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"error: {where}{error.strerror or ' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(KenthashError.exit_code)

@@ -39,6 +39,7 @@ def train(
     """
     import torch
 
+    from kenthash.encoders import check_device
     from kenthash.runs.evaluate import evaluate_run
     from kenthash.runs.train import train_run
     from kenthash.training.recipe import find_recipe, make_recipe, parse_set, read_recipe
@@ -51,7 +52,8 @@ def train(
     layers.append(parse_set(assignments))
     given = {"data": str(data) if data else None, "method": method, "bits": bits, "seed": seed}
     layers.append({name: value for name, value in given.items() if value is not None})
-    first = train_run(make_recipe(*layers), out, resume, torch.device(device) if device else None)
+    chosen = torch.device(check_device(device)) if device else None
+    first = train_run(make_recipe(*layers), out, resume, chosen)
     if first:
         result = evaluate_run(out)
         typer.echo(json.dumps(result.metrics) if as_json else result.text())

@@ -54,6 +54,12 @@ class Split:
         """How many items were split: whoever loads a split compares this with the data at hand."""
         return len(self.query) + len(self.database)
 
+    def validation_database(self) -> Rows:
+        """What validation items are ranked against: themselves, and then training items in the share that these have
+        of the database, so that a choice made here holds there."""
+        share = len(self.train) / max(len(self.database) - len(self.train), 1)
+        return np.concatenate([self.validation, self.train[: round(share * len(self.validation))]])
+
     @classmethod
     def load(cls, path: Path) -> "Split":
         try:

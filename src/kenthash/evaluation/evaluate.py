@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from kenthash.codes import Codes
-from kenthash.errors import DataError, UsageError
+from kenthash.errors import UsageError
 from kenthash.evaluation.bits import bit_use
 from kenthash.evaluation.breakdown import by_class, by_label_count
 from kenthash.evaluation.curves import RECALL_LEVELS, precision_at_recall, within_radius
 from kenthash.evaluation.inputs import Labels, Retrieval, Ties, check_cutoffs, check_ties
 from kenthash.evaluation.ndcg import ndcg_at
-from kenthash.evaluation.ranking import Scores, average_precision, hits_at
+from kenthash.evaluation.ranking import Scores, average_precision, hits_at, mean_ap
 from kenthash.evaluation.report import Evaluation
 from kenthash.evaluation.significance import bootstrap_interval
 from kenthash.evaluation.stable import stable_scores
@@ -41,7 +41,7 @@ def map_of(
         >>> [round(map_of(query, database, asked, held, ties), 4) for ties in ("optimistic", "expected", "pessimistic")]
         [0.8333, 0.7083, 0.5833]
     """
-    return _mean(
+    return mean_ap(
         per_query_ap(query_codes, database_codes, query_labels, database_labels, ties, k, exclude_self, device)
     )
 
@@ -119,7 +119,7 @@ def evaluate_codes(
     return Evaluation(
         bits=task.bits,
         ties=ties,
-        map=_mean(ap),
+        map=mean_ap(ap),
         queries=int(scored.sum()),
         excluded=int((~scored).sum()),
         unlabelled=int((~query_labels.any(axis=1)).sum()),
@@ -183,12 +183,3 @@ def _ranked(
 
 def _columns(rows: int, columns: Sequence[Scores]) -> Scores:
     return np.column_stack([np.zeros((rows, 0)), *columns])  # also of no columns
-
-
-def _mean(ap: Scores) -> float:
-    scored = ap[~np.isnan(ap)]
-    if not len(scored):
-        raise DataError(
-            f"none of the {len(ap)} queries shares a label with any database item: there is no mAP to report"
-        )
-    return float(scored.mean())

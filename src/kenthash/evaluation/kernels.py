@@ -10,6 +10,8 @@ The kernels release the interpreter lock; `tally.py` runs them on a thread for e
 under threads and forks, which numba's own parallel loops are not on every system.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,17 @@ Counts = NDArray[np.int64]
 
 BLOCK = 2048  # items; 16 KiB of each word row
 RANK = 1 << 32  # see `_advance`
+
+
+class Chunk(NamedTuple):
+    """Queries and a part of the database, laid out for the passes."""
+
+    queries: Words  # [Q, W]
+    offsets: Counts  # [Q + 1]: query q has the classes offsets[q] to offsets[q + 1]
+    classes: Counts
+    words: Words  # [W, N], codes of the items
+    bitmaps: Words  # [C, N/64], labels of the items
+    own: Counts  # [Q], the item that a query must not find, or a number out of range
 
 
 @compiled
@@ -67,6 +80,22 @@ def _shared_labels(
 
 
 @compiled
+def _compare(
+    chunk: Chunk,
+    q: int,
+    start: int,
+    grades: int,
+    distance: NDArray[np.uint32],
+    shared: NDArray[np.uint32],
+    either: Words,
+) -> None:
+    """Distances and shared labels of query q and the items from `start` on; arrays as in the two functions above."""
+    asked = chunk.classes[chunk.offsets[q] : chunk.offsets[q + 1]]
+    _distances(chunk.queries[q], chunk.words, start, distance)
+    _shared_labels(asked, chunk.bitmaps, start, grades, either, shared)
+
+
+@compiled
 def _count(distance: NDArray[np.uint32], shared: NDArray[np.uint32], grades: int, counts: Counts) -> None:
     """Add each item to the bin distance·grades + min(shared, grades − 1), writing the bins over the distances."""
     stride, top = np.uint32(grades), np.uint32(grades - 1)
@@ -77,33 +106,19 @@ def _count(distance: NDArray[np.uint32], shared: NDArray[np.uint32], grades: int
 
 
 @compiled
-def tally(
-    queries: Words,
-    offsets: Counts,
-    classes: Counts,
-    words: Words,
-    bitmaps: Words,
-    own: Counts,
-    first: int,
-    last: int,
-    grades: int,
-    counts: Counts,
-) -> None:
+def tally(chunk: Chunk, first: int, last: int, grades: int, counts: Counts) -> None:
     """Add the items to counts[q, distance·grades + grade] for the queries first to last.
 
-    Query q has the classes offsets[q] to offsets[q + 1]. The grade is the number of shared labels, cut at
-    grades − 1; with grades = 2 it is plain relevance. `own[q]` is the item that query q must not find, or out of range.
+    The grade is the number of shared labels, cut at grades − 1; with grades = 2 it is plain relevance.
     """
-    size = words.shape[1]
+    size, own = chunk.words.shape[1], chunk.own
     distance, shared, either = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint32), np.empty(BLOCK // 64, np.uint64)
     for start in range(0, size, BLOCK):
         n = min(BLOCK, size - start)
         span = (n + 63) // 64
         d, s = distance[:n], shared[:n]
         for q in range(first, last):
-            asked = classes[offsets[q] : offsets[q + 1]]
-            _distances(queries[q], words, start, d)
-            _shared_labels(asked, bitmaps, start, grades, either[:span], shared[: 64 * span])
+            _compare(chunk, q, start, grades, d, shared[: 64 * span], either[:span])
             _count(d, s, grades, counts[q])
             if start <= own[q] < start + n:
                 counts[q, d[own[q] - start]] -= 1
@@ -149,12 +164,7 @@ def _precision_sum(states: Words) -> float:
 
 @compiled
 def walk(
-    queries: Words,
-    offsets: Counts,
-    classes: Counts,
-    words: Words,
-    bitmaps: Words,
-    own: Counts,
+    chunk: Chunk,
     first: int,
     last: int,
     cutoffs: Counts,
@@ -169,7 +179,7 @@ def walk(
     (ascending), precision_sum[q, c] collects found/rank at every relevant item of rank up to it, hits[q, c] their
     number.
     """
-    size = words.shape[1]
+    size, own = chunk.words.shape[1], chunk.own
     distance, shared, either = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint32), np.empty(BLOCK // 64, np.uint64)
     relevant = np.empty(BLOCK, np.uint64)
     for start in range(0, size, BLOCK):
@@ -177,9 +187,7 @@ def walk(
         span = (n + 63) // 64
         d, s = distance[:n], shared[:n]
         for q in range(first, last):
-            asked = classes[offsets[q] : offsets[q + 1]]
-            _distances(queries[q], words, start, d)
-            _shared_labels(asked, bitmaps, start, 2, either[:span], shared[: 64 * span])
+            _compare(chunk, q, start, 2, d, shared[: 64 * span], either[:span])
             if start <= own[q] < start + n:
                 d[own[q] - start], s[own[q] - start] = state.shape[1] - 1, 0
             m = _advance(d, s, state[q], relevant)

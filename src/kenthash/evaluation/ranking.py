@@ -16,6 +16,7 @@ divides by the relevant items *found* in the first k, which rewards a ranking fo
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.errors import DataError
 from kenthash.evaluation.inputs import Ties
 from kenthash.evaluation.kernels import Counts
 
@@ -76,6 +77,16 @@ def normalise(precision_sum: Scores, relevant: Counts, k: int | None) -> Scores:
     """Divide by min(k, relevant); NaN without a relevant item."""
     best = relevant if k is None else np.minimum(relevant, k)
     return np.where(best > 0, precision_sum / np.maximum(best, 1), np.nan)
+
+
+def mean_ap(ap: Scores) -> float:
+    """mAP: the mean over the queries that have a relevant item. Without any there is none, and no number is made up."""
+    scored = ap[~np.isnan(ap)]
+    if not len(scored):
+        raise DataError(
+            f"none of the {len(ap)} queries shares a label with any database item: there is no mAP to report"
+        )
+    return float(scored.mean())
 
 
 def hits_at(relevant: Counts, total: Counts, ties: Ties, k: int) -> Scores:

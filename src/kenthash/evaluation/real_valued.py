@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from kenthash.errors import DataError, UsageError
 from kenthash.evaluation.device import open_device
 from kenthash.evaluation.inputs import Labels, check_cutoffs, check_labels, check_same_items
-from kenthash.evaluation.ranking import EVERYTHING, Scores, normalise
+from kenthash.evaluation.ranking import EVERYTHING, Scores, mean_ap, normalise
+from kenthash.kernels import compiled
 
 PAIRS = 1 << 22  # cosines ranked at a time, about 200 MiB with their order
 
@@ -46,13 +47,9 @@ def real_valued_map(
     check_cutoffs([] if k is None else [k])
     if exclude_self:
         check_same_items(len(queries), len(database))
-    ap = _average_precision(queries, database, query_labels, database_labels, k, exclude_self, open_device(device))
-    scored = ap[~np.isnan(ap)]
-    if not len(scored):
-        raise DataError(
-            f"none of the {len(ap)} queries shares a label with any database item: there is no mAP to report"
-        )
-    return float(scored.mean())
+    return mean_ap(
+        _average_precision(queries, database, query_labels, database_labels, k, exclude_self, open_device(device))
+    )
 
 
 def _average_precision(
@@ -77,12 +74,48 @@ def _average_precision(
         if exclude_self:  # behind all others and irrelevant, the query itself changes nothing
             row = torch.arange(len(asked), device=device)
             cosine[row, a + row], shared[row, a + row] = -2.0, 0.0
-        order = cosine.sort(dim=1, descending=True, stable=True).indices
-        relevant = (shared > 0).gather(1, order)
-        precision = relevant.cumsum(1).double() / ranks * relevant
-        sums = precision[:, :cutoff].sum(1).cpu().numpy()
-        parts.append(normalise(sums, relevant.sum(1).cpu().numpy(), k))
+        if device.type == "cpu":
+            keys = _keys(cosine.numpy(), shared.numpy())
+            keys.sort(axis=1)
+            sums, numbers = _precisions(keys, cutoff)
+        else:
+            order = cosine.sort(dim=1, descending=True, stable=True).indices
+            relevant = (shared > 0).gather(1, order)
+            precision = relevant.cumsum(1).double() / ranks * relevant
+            sums, numbers = precision[:, :cutoff].sum(1).cpu().numpy(), relevant.sum(1).cpu().numpy()
+        parts.append(normalise(sums, numbers, k))
     return np.concatenate(parts)
+
+
+@compiled
+def _keys(cosine: NDArray[np.float32], shared: NDArray[np.float32]) -> NDArray[np.int64]:
+    """One number a pair, [Q, N], that is small where the cosine is large; equal cosines in the order of the database.
+
+    The upper half is the cosine's bits, turned so that they count downwards, the lower half the item and, in the last
+    bit, whether it is relevant. So plain sorting of whole numbers, for which numpy has vector code, does the ranking.
+    """
+    bits = (np.float32(0) - cosine).view(np.int32)  # a difference is never minus zero
+    keys = np.empty(cosine.shape, np.int64)
+    for i in range(cosine.shape[0]):
+        for j in range(cosine.shape[1]):
+            b = np.int64(bits[i, j])
+            if b < 0:
+                b ^= np.int64(0x7FFFFFFF)  # floats below zero count the other way
+            keys[i, j] = (b << 32) | (j << 1) | (shared[i, j] > 0)
+    return keys
+
+
+@compiled
+def _precisions(keys: NDArray[np.int64], cutoff: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Of every row of sorted keys: the sum of precisions at its relevant ranks up to `cutoff`, and their number."""
+    sums, numbers = np.zeros(len(keys)), np.zeros(len(keys), np.int64)
+    for i in range(len(keys)):
+        for j in range(keys.shape[1]):
+            if keys[i, j] & 1:
+                numbers[i] += 1
+                if j < cutoff:
+                    sums[i] += numbers[i] / (j + 1)
+    return sums, numbers
 
 
 def _unit(side: str, outputs: NDArray[Any]) -> NDArray[np.float32]:

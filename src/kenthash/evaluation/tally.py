@@ -64,8 +64,8 @@ def tallies(task: Retrieval, grades: int = 2, device: str = "cpu") -> Iterator[T
 def sweep(task: Retrieval, first: int, last: int, kernel: Callable[..., None], *results: Any) -> None:
     """Run a kernel for the queries first to last over the database, in the order of its index, on all cores.
 
-    The kernel's arguments are those of `kernels.tally` up to `last`, then `results`, of which each call touches only
-    its own queries' rows.
+    The kernel takes a chunk and the first and last of its queries, then `results`, of which each call touches only its
+    own queries' rows.
     """
     size, workers = last - first, threads()
     queries = as_words(task.query_codes[first:last])
@@ -75,16 +75,12 @@ def sweep(task: Retrieval, first: int, last: int, kernel: Callable[..., None], *
     step = min(QUERIES_A_TASK, -(-size // workers))
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(task.database_codes), DATABASE_CHUNK):
-            chunk = slice(start, start + DATABASE_CHUNK)
-            words = np.ascontiguousarray(as_words(task.database_codes[chunk]).T)
-            bitmaps = class_bitmaps(task.database_labels[chunk])
+            part = slice(start, start + DATABASE_CHUNK)
+            words = np.ascontiguousarray(as_words(task.database_codes[part]).T)
+            bitmaps = class_bitmaps(task.database_labels[part])
             own = np.arange(first - start, last - start) if task.exclude_self else np.full(size, -1)
-            calls = [
-                pool.submit(
-                    kernel, queries, offsets, classes, words, bitmaps, own, a, min(a + step, size), *results
-                )
-                for a in range(0, size, step)
-            ]  # fmt: skip
+            chunk = kernels.Chunk(queries, offsets, classes, words, bitmaps, own)
+            calls = [pool.submit(kernel, chunk, a, min(a + step, size), *results) for a in range(0, size, step)]
             for call in calls:
                 call.result()
 

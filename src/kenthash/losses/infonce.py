@@ -1,10 +1,12 @@
 """Symmetric InfoNCE (KDPH, section "Cross-Modal Contrastive Alignment")."""
 
-from math import log
+from math import inf, log
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, normalize
+
+from kenthash.errors import UsageError
 
 
 def info_nce(x: Tensor, t: Tensor, temperature: Tensor | float) -> Tensor:
@@ -30,8 +32,10 @@ class Temperature(nn.Module):
     The gradient passes the bounds, so that a τ that has run into one can come back.
     """
 
-    def __init__(self, start: float = 0.07) -> None:
+    def __init__(self, start: float) -> None:
         super().__init__()
+        if not 0 < start < inf:
+            raise UsageError(f"settings.temperature: {start} must be a number above 0")
         self.log = nn.Parameter(torch.tensor(start).log())
 
     def forward(self) -> Tensor:

@@ -15,7 +15,7 @@ EXACT_ROWS = 1024  # above this many an exact assignment takes longer than Sinkh
 
 
 def uniform(h: Tensor, targets: Tensor) -> Tensor:
-    """The constraint for outputs `h` and `targets` of fair ±1 bits, drawn by the caller for both modalities alike.
+    """The constraint for outputs `h` and `targets` as `fair_codes` draws them, one draw for both modalities.
 
     Exact up to a batch of 1,024, by Sinkhorn's iterations above.
 
@@ -30,6 +30,11 @@ def uniform(h: Tensor, targets: Tensor) -> Tensor:
         return -(h * targets).sum(-1).mean()  # nothing can be assigned: let the NaN reach whoever watches the loss
     carried = exact_targets(costs, targets) if len(h) <= EXACT_ROWS else sinkhorn_targets(costs, targets)
     return -(h * carried).sum(-1).mean()
+
+
+def fair_codes(h: Tensor) -> Tensor:
+    """Random codes of fair ±1 bits, as many and of the same type as the outputs `h`."""
+    return torch.randint(0, 2, h.shape, device=h.device).to(h.dtype) * 2 - 1
 
 
 def exact_targets(costs: Tensor, targets: Tensor) -> Tensor:

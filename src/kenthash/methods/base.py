@@ -15,6 +15,9 @@ from kenthash.proxies import ClassProxies
 
 Fidelity = Literal["own", "paper", "code", "reconstruction"]
 
+# The optimiser of the heads that the CLIP-based methods of the field share: Adam with decoupled weight decay.
+FIELD_OPTIMIZER: dict[str, Any] = {"name": "adamw", "weight_decay": 0.2}
+
 
 @dataclass(frozen=True)
 class Shapes:

@@ -20,7 +20,7 @@ from torch import Tensor
 from kenthash.losses.adaptive_triplet import adaptive_triplet
 from kenthash.losses.bit_variance import bit_variance
 from kenthash.losses.relevance import shares_label
-from kenthash.methods.base import Batch, Method
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Dagth(Method):
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
         "head": {"kind": "householder"},
-        "optimizer": {"name": "adamw", "weight_decay": 0.2},
+        "optimizer": FIELD_OPTIMIZER,
     }
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:

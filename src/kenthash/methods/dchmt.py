@@ -15,7 +15,8 @@ from torch import Tensor
 
 from kenthash.losses.pair_distance import pair_distance
 from kenthash.losses.relevance import shares_label
-from kenthash.methods.base import Batch, Method
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
+from kenthash.methods.pairs import across_and_within
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,14 @@ class Dchmt(Method):
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
         "head": {"kind": "softmax_pair", "hidden": 128, "dropout": 0.0},
-        "optimizer": {"name": "adamw", "weight_decay": 0.2},
+        "optimizer": FIELD_OPTIMIZER,
     }
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         similar = shares_label(batch.labels, batch.labels)
         reach = math.sqrt(2 * self.shapes.bits * self.settings.vartheta)
         x, t = batch.x / math.sqrt(2), batch.t / math.sqrt(2)
-        return {
-            "inter": pair_distance(x, t, similar, reach),
-            "intra": pair_distance(x, x, similar, reach) + pair_distance(t, t, similar, reach),
-        }
+        return across_and_within(lambda a, b: pair_distance(a, b, similar, reach), x, t)
 
     def weights(self) -> dict[str, float]:
         return {"inter": 1.0, "intra": 1.0}

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from kenthash.losses.margin_softmax import margin_softmax_parts
-from kenthash.losses.signs import signs
+from kenthash.losses.quantisation import signs
 from kenthash.methods.base import Batch, Method, Shapes
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kenthash.losses.boundary import boundary
 from kenthash.losses.relevance import shares_label
-from kenthash.methods.base import Batch, Method
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
+from kenthash.methods.pairs import across_and_within
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,13 @@ class Ddbh(Method):
     citation = "Qin et al., Deep Discriminative Boundary Hashing for Cross-modal Retrieval, TCSVT 2024"
     fidelity = "code"
     settings_class = Settings
-    recipe: ClassVar[dict[str, Any]] = {"optimizer": {"name": "adamw", "weight_decay": 0.2}}
+    recipe: ClassVar[dict[str, Any]] = {"optimizer": FIELD_OPTIMIZER}
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         similar = shares_label(batch.labels, batch.labels)
         neighbours = similar.sum(1).to(batch.x.dtype)
         return {
-            "inter": boundary(batch.x, batch.t, similar),
-            "intra": boundary(batch.x, batch.x, similar) + boundary(batch.t, batch.t, similar),
+            **across_and_within(lambda a, b: boundary(a, b, similar), batch.x, batch.t),
             "quantisation": sum_of_gaps(batch.x, neighbours) + sum_of_gaps(batch.t, neighbours),
         }
 

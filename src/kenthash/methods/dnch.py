@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from kenthash.losses.neighbour_contrast import neighbour_contrast
 from kenthash.losses.relevance import shares_label
-from kenthash.methods.base import Batch, Method, Shapes
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method, Shapes
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Dnch(Method):
     fidelity = "code"
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
-        "optimizer": {"name": "adamw", "weight_decay": 0.2},
-        "proxy_optimizer": {"name": "adamw", "weight_decay": 0.2},
+        "optimizer": FIELD_OPTIMIZER,
+        "proxy_optimizer": FIELD_OPTIMIZER,
     }
 
     def __init__(self, shapes: Shapes, settings: Settings) -> None:
@@ -42,11 +42,13 @@ class Dnch(Method):
         similar = shares_label(labels, labels)
         centres = self.network(torch.eye(self.shapes.classes, dtype=x.dtype, device=x.device))
         cosines = normalize(torch.cat([x, t])) @ normalize(centres).T
+
+        def contrast(a: Tensor, b: Tensor) -> Tensor:
+            return neighbour_contrast(a, b, centres, labels, similar)
+
         return {
-            "inter": neighbour_contrast(x, t, centres, labels, similar)
-            + neighbour_contrast(t, x, centres, labels, similar),
-            "intra": neighbour_contrast(x, x, centres, labels, similar)
-            + neighbour_contrast(t, t, centres, labels, similar),
+            "inter": contrast(x, t) + contrast(t, x),
+            "intra": contrast(x, x) + contrast(t, t),
             "classification": 2 * cross_entropy(cosines, labels.repeat(2, 1)),
         }
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from kenthash.losses.uniform import uniform
-from kenthash.methods.base import Batch, Method, Shapes
+from kenthash.losses.uniform import fair_codes, uniform
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method, Shapes
 from kenthash.proxies.point import PointProxies
 
 
@@ -35,7 +35,7 @@ class Dnph(Method):
     fidelity = "code"
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
-        "optimizer": {"name": "adamw", "weight_decay": 0.2},
+        "optimizer": FIELD_OPTIMIZER,
         "proxy_optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9, "warmup": 0.0, "decay": "constant"},
     }
 
@@ -49,12 +49,12 @@ class Dnph(Method):
         labels = batch.labels.repeat(2, 1)
         distances = 2 - 2 * self.proxies.scores(normalize(torch.cat([batch.x, batch.t])))
         share = normalize(batch.labels, p=1)
-        bits = torch.randint(0, 2, batch.x.shape, device=batch.x.device).to(batch.x.dtype) * 2 - 1
+        codes = fair_codes(batch.x)
         return {
             "proxy": cross_entropy(-(distances + self.settings.margin * labels), labels),
             "classification": cross_entropy(self.classify_image(batch.x), share)
             + cross_entropy(self.classify_text(batch.t), share),
-            "uniform": uniform(batch.x, bits) + uniform(batch.t, bits),
+            "uniform": uniform(batch.x, codes) + uniform(batch.t, codes),
         }
 
     def weights(self) -> dict[str, float]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from kenthash.losses.relevance import shares_label
 from kenthash.losses.spherical_information import spherical_information
-from kenthash.methods.base import Batch, Method
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
+from kenthash.methods.pairs import across_and_within
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,11 @@ class DnphTmm(Method):
     citation = "Qin et al., Deep Neighborhood-Preserving Hashing with Quadratic Spherical Mutual Information, TMM 2024"
     fidelity = "code"
     settings_class = Settings
-    recipe: ClassVar[dict[str, Any]] = {"optimizer": {"name": "adamw", "weight_decay": 0.2}}
+    recipe: ClassVar[dict[str, Any]] = {"optimizer": FIELD_OPTIMIZER}
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         similar = shares_label(batch.labels, batch.labels)
-        return {
-            "inter": spherical_information(batch.x, batch.t, similar),
-            "intra": spherical_information(batch.x, batch.x, similar)
-            + spherical_information(batch.t, batch.t, similar),
-        }
+        return across_and_within(lambda a, b: spherical_information(a, b, similar), batch.x, batch.t)
 
     def weights(self) -> dict[str, float]:
         return {"inter": 1.0, "intra": 1.0}

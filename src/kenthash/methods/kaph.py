@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from kenthash.errors import UsageError
 from kenthash.losses.average_precision import average_precision_loss
 from kenthash.losses.proxy_softmax import proxy_softmax
 from kenthash.losses.relevance import shares_label
-from kenthash.methods.base import Batch, Method, Shapes
+from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method, Shapes
 from kenthash.proxies.kinds import Frame, Kind, make_proxies, measures_of
 
 
@@ -39,14 +40,16 @@ class Kaph(Method):
     fidelity = "own"
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
-        "head": {"kind": "mlp", "hidden": 1024, "dropout": 0.5},
+        "head": {"kind": "mlp", "hidden": 2048, "dropout": 0.5, "slope": 3.0},
         "batch": 256,
-        "optimizer": {"name": "adamw", "weight_decay": 0.2},
+        "optimizer": FIELD_OPTIMIZER,
         "proxy_optimizer": {"name": "adamw", "lr": 0.02},
     }
 
     def __init__(self, shapes: Shapes, settings: Settings) -> None:
         super().__init__(shapes, settings)
+        if not settings.ranking and not settings.proxies:
+            raise UsageError("settings.ranking and settings.proxies are both 0: there is nothing to learn from")
         self.proxies = make_proxies(settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from kenthash.losses.infonce import Temperature, info_nce
 from kenthash.losses.irrelevance import irrelevance
 from kenthash.losses.proxy_triplet import proxy_triplet
 from kenthash.losses.thresholds import code_threshold
-from kenthash.losses.uniform import uniform
+from kenthash.losses.uniform import fair_codes, uniform
 from kenthash.methods.base import Batch, Method, Shapes
 from kenthash.proxies.kinds import Frame, Kind, make_proxies, measures_of
 
@@ -65,8 +65,8 @@ class Kdph(Method):
             terms["alignment"] = info_nce(batch.x, batch.t, self.temperature())
         if s.eta:
             # One fair draw a batch, shared by both modalities, each with its own assignment.
-            bits = torch.randint(0, 2, batch.x.shape, device=batch.x.device).to(batch.x.dtype) * 2 - 1
-            terms["uniform"] = uniform(batch.x, bits) + uniform(batch.t, bits)
+            codes = fair_codes(batch.x)
+            terms["uniform"] = uniform(batch.x, codes) + uniform(batch.t, codes)
         return terms
 
     def weights(self) -> dict[str, float]:

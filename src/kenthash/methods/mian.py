@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from kenthash.losses.pair_likelihood import pair_likelihood
-from kenthash.losses.signs import signs
+from kenthash.losses.quantisation import signs
 from kenthash.methods.base import Batch, Method, Shapes
 from kenthash.methods.memory import Memory
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kenthash.losses.infonce import info_nce
 from kenthash.losses.pair_likelihood import pair_likelihood
-from kenthash.losses.signs import signs
+from kenthash.losses.quantisation import signs
 from kenthash.methods.base import Batch, Method, Shapes
 from kenthash.methods.memory import Memory
 

@@ -72,31 +72,38 @@ def _export(tower: nn.Module, example: tuple[Tensor, ...], names: list[str], pat
     except ImportError as error:
         raise KenthashError("exporting to ONNX needs more packages: pip install 'kenthash[onnx]'") from error
     tower.eval()
+    partial = path.with_suffix(".partial.onnx")
+    try:
+        _write(tower, example, names, partial)
+        more = tuple(torch.cat([value, value[:1]]) for value in example)  # another size than the example's
+        with torch.inference_mode():
+            expected = tower(*more).numpy()
+        session = onnxruntime.InferenceSession(str(partial), providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {name: value.numpy() for name, value in zip(names, more, strict=True)})
+        difference = float(np.abs(found - expected).max())
+        if not difference <= TOLERANCE:
+            raise KenthashError(
+                f"{path.name}: the exported tower differs from PyTorch by {difference:.2g}; it was not kept"
+            )
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path, difference
+
+
+def _write(tower: nn.Module, example: tuple[Tensor, ...], names: list[str], path: Path) -> None:
     # The number of items is free, and of token inputs the length too.
     free: tuple[dict[int, Any], ...] = tuple(
         {0: torch.export.Dim("items")} | ({1: torch.export.Dim("length", min=2)} if value.dtype == torch.int64 else {})
         for value in example
     )
-    partial = path.with_suffix(".partial.onnx")
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # the exporter's remarks on its own optimiser
     try:
         with torch.inference_mode():
             torch.onnx.export(
-                tower, example, str(partial), input_names=names, output_names=["outputs"], dynamic_shapes=free,
+                tower, example, str(path), input_names=names, output_names=["outputs"], dynamic_shapes=free,
                 external_data=False, dynamo=True, verbose=False,
             )  # fmt: skip
-            more = tuple(torch.cat([value, value[:1]]) for value in example)  # another size than the example's
-            expected = tower(*more).numpy()
     finally:
         logging.disable(level)
-    session = onnxruntime.InferenceSession(str(partial), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {name: value.numpy() for name, value in zip(names, more, strict=True)})
-    difference = float(np.abs(found - expected).max())
-    if not difference <= TOLERANCE:
-        partial.unlink()
-        raise KenthashError(
-            f"{path.name}: the exported tower differs from PyTorch by {difference:.2g}; it was not kept"
-        )
-    partial.replace(path)
-    return path, difference

@@ -42,7 +42,7 @@ class HasherConfig:
     text_head: HeadConfig
     encoder: str  # the spec that `load_encoder` takes; "" where vectors came from elsewhere
     encoder_trained: bool = False  # then the encoder's weights are saved with the heads
-    about: dict[str, Any] = field(default_factory=dict)  # for the card: method, data, seed, figures
+    about: dict[str, Any] = field(default_factory=dict)  # for the card: method, data, seed, epoch
 
 
 class Hasher:
@@ -152,7 +152,7 @@ class Hasher:
         try:
             hasher.modules().load_state_dict(load_file(folder / "model.safetensors"))
         except (OSError, SafetensorError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
+            reason = " ".join(str(error).split())[:200]
             raise DataError(f"{folder / 'model.safetensors'}: not the weights of config.json: {reason}") from error
         hasher.image_head.eval()
         hasher.text_head.eval()
@@ -166,15 +166,21 @@ def _read_config(path: Path) -> HasherConfig:
     try:
         for head in ("image_head", "text_head"):
             values[head] = HeadConfig(**values[head])
-        return HasherConfig(**values)
+        config = HasherConfig(**values)
     except (TypeError, KeyError) as error:
         raise DataError(f"{path}: not a model configuration: {error}") from error
+    for name, kind in (("bits", int), ("image_dim", int), ("text_dim", int), ("encoder", str), ("about", dict)):
+        value = getattr(config, name)
+        if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
+            raise DataError(f"{path}: not a model configuration: {name} is {value!r}")
+    return config
 
 
 def _outputs(head: nn.Module, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
     if features.ndim != 2 or features.shape[1] != dim:
         raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
-    head.eval()
+    if head.training:  # not every time: a head may have to prepare itself, and a server asks from several threads
+        head.eval()
     with torch.inference_mode():
         outputs = [head(torch.from_numpy(np.asarray(part, np.float32))) for part in _chunks(features)]
     return torch.cat(outputs).numpy()

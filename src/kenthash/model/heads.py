@@ -23,6 +23,7 @@ class HeadConfig:
     kind: str = "tanh"
     hidden: int = 0
     dropout: float = 0.2
+    slope: float = 1.0  # of the tanh of `mlp` at the end of training
 
     def __post_init__(self) -> None:
         if self.kind not in HEADS:
@@ -31,6 +32,10 @@ class HeadConfig:
             raise UsageError(f"head kind {self.kind} needs hidden units: set head.hidden, for example 128")
         if self.hidden < 0 or not 0 <= self.dropout < 1:
             raise UsageError(f"head: hidden must be 0 or more and dropout in [0, 1), not {self.hidden}, {self.dropout}")
+        if not 1 <= self.slope <= 100:
+            raise UsageError(f"head.slope: {self.slope:g} is not between 1 and 100")
+        if self.slope > 1 and self.kind != "mlp":
+            raise UsageError(f"head.slope is for head kind mlp, not {self.kind}: set head.slope=1")
 
 
 class TanhHead(nn.Module):
@@ -77,7 +82,11 @@ class Standardise(nn.Module):
 
 
 class MlpHead(nn.Module):
-    """Standardised vectors, one layer of `hidden` ReLU units, dropout, Linear(hidden→K), tanh: the head of KAPH."""
+    """Standardised vectors, one layer of `hidden` ReLU units, dropout, Linear(hidden→K), tanh: the head of KAPH.
+
+    The slope of the tanh grows from 1 to `slope` in training, so that outputs end near the signs that they become
+    (HashNet, Cao et al., ICCV 2017).
+    """
 
     def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
         super().__init__()
@@ -88,9 +97,14 @@ class MlpHead(nn.Module):
             SharedDropout(config.dropout),
             nn.Linear(config.hidden, bits),
         )
+        self.last_slope = self.slope = config.slope
+
+    def steepen(self, share: float) -> None:
+        """Take the slope that belongs to this share of all training steps."""
+        self.slope = 1 + (self.last_slope - 1) * share
 
     def forward(self, features: Tensor) -> Tensor:
-        return torch.tanh(self.layers(features))
+        return torch.tanh(self.slope * self.layers(features))
 
 
 class SoftmaxPairHead(nn.Module):

@@ -1,7 +1,8 @@
 """A run folder: what training wrote, for everything that reads it.
 
 `recipe.yaml` (as resolved), `split.npz`, `model/` (config.json, model.safetensors, card), `checkpoint/` (to resume),
-`history.json` (a record an epoch), `metrics.json`, `events/` for TensorBoard, `figures/`.
+`history.json` (a record an epoch), `metrics.json`, `per_query_ap.npz`, `events/` for TensorBoard, `figures/`, and
+`proxies/` where the run was recorded (`record.py`).
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from kenthash.data.readers import read_dataset
 from kenthash.data.splits import Rows, Split
 from kenthash.encoders import Encoder
 from kenthash.encoders.cache import features_for
-from kenthash.errors import DataError
+from kenthash.errors import DataError, UsageError
 from kenthash.model.hasher import Hasher
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe
 from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Source, head_outputs
@@ -21,6 +22,8 @@ from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Sou
 
 def open_source(recipe: Recipe, device: torch.device, encoder: Encoder | None = None) -> Source:
     """The recipe's data: through `encoder` where one is being or was trained, else as cached vectors."""
+    if not recipe.data:  # an empty path would be the folder one happens to stand in
+        raise UsageError("no data is named: say where it is with --data, or resume a run that says so")
     path = Path(recipe.data)
     if not path.exists():
         raise DataError(f"{path}: there is no such data set: check the path, or say where it is with --data")
@@ -54,6 +57,13 @@ class Run:
             raise DataError(
                 f"{self.recipe.data}: has {now} items now, and had {then} when {self.path} was trained on it"
             )
+        for tower in ("image", "text"):
+            given, taken = getattr(source, f"{tower}_dim"), getattr(self.hasher.config, f"{tower}_dim")
+            if given != taken:
+                raise DataError(
+                    f"{self.recipe.data}: its {tower} vectors have {given} dimensions, but the model of {self.path} "
+                    f"takes {taken}: encode the data as it was for training"
+                )
         return source
 
     def outputs(self, source: Source, rows: Rows) -> Outputs:

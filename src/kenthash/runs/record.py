@@ -10,9 +10,11 @@ RUN/proxies/epoch-NNN.npz        epoch 0 is before training:
 Nothing random is drawn, so a recorded run gives the same model as one that is not.
 """
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -108,5 +110,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as values:
             return {name: values[name] for name in values.files}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: not a part of a record: {error}; remove the run and make it again") from error

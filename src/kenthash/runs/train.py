@@ -16,7 +16,8 @@ from kenthash.codes import pack
 from kenthash.data.splits import Rows, Split, make_split
 from kenthash.encoders import load_encoder
 from kenthash.errors import DataError, UsageError
-from kenthash.evaluation import map_of
+from kenthash.evaluation import map_of, per_query_ap
+from kenthash.evaluation.ranking import mean_ap
 from kenthash.files import write_json
 from kenthash.runs.folder import open_source
 from kenthash.runs.record import Recorder
@@ -24,7 +25,7 @@ from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoi
 from kenthash.training.distributed import processes, rank, wait_for_all
 from kenthash.training.events import Events, balance
 from kenthash.training.loop import Training
-from kenthash.training.recipe import Recipe, write_recipe
+from kenthash.training.recipe import Recipe, read_recipe, write_recipe
 from kenthash.training.sources import Source, head_outputs
 
 Record = dict[str, Any]
@@ -82,7 +83,7 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
     if (out / "recipe.yaml").exists():
         if not resume:
             raise UsageError(f"{out}: holds a run already: go on with it by --resume, or choose another --out")
-        stored = yaml.safe_load((out / "recipe.yaml").read_text())
+        stored = read_recipe(out / "recipe.yaml")
         if stored != yaml.safe_load(yaml.safe_dump(asdict(recipe))):
             changed = ", ".join(key for key, value in asdict(recipe).items() if stored.get(key) != value)
             raise UsageError(f"{out}: was begun with another recipe, which differs in {changed}: resume with that one")
@@ -124,7 +125,7 @@ def _epochs(
 
 
 def _watch(training: Training, source: Source, split: Split, events: Events, step: int) -> Record:
-    """mAP after an epoch: `honest` on the validation part (each item against the others), `paper` on the queries."""
+    """mAP after an epoch: of the validation items (`honest`; see `Split.validation_database`), or the queries."""
     labels = source.dataset.labels
 
     def codes(rows: Rows) -> tuple[Any, Any]:
@@ -133,10 +134,12 @@ def _watch(training: Training, source: Source, split: Split, events: Events, ste
         return pack(outputs.image), pack(outputs.text)
 
     if split.protocol == "honest":
-        rows = split.validation
+        rows, asked = split.validation_database(), len(split.validation)
         image, text = codes(rows)
-        i2t = map_of(image, text, labels[rows], labels[rows], exclude_self=True)
-        t2i = map_of(text, image, labels[rows], labels[rows], exclude_self=True)
+        i2t, t2i = (
+            mean_ap(per_query_ap(query, database, labels[rows], labels[rows], exclude_self=True)[:asked])
+            for query, database in ((image, text), (text, image))
+        )
     else:
         (image, text), (image_db, text_db) = codes(split.query), codes(split.database)
         i2t = map_of(image, text_db, labels[split.query], labels[split.database])

@@ -48,14 +48,14 @@ def load_checkpoint(
         return None
     try:
         with safe_open(path, framework="pt") as stored:
-            progress = json.loads(stored.metadata()["progress"])
+            progress = json.loads((stored.metadata() or {})["progress"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         modules.load_state_dict(_below(tensors, "module."))
         for key, optimizer in optimizers.items():
             _restore(optimizer, _below(tensors, f"optimizer.{key}."))
         return _below(tensors, "best."), progress
     except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path}: not a checkpoint of this run: {reason}; remove it to start anew") from error
 
 

@@ -15,7 +15,7 @@ from kenthash.data.splits import Rows
 from kenthash.errors import KenthashError, UsageError
 from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
 from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import Standardise
+from kenthash.model.heads import MlpHead, Standardise
 from kenthash.progress import track
 from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
 from kenthash.training.optimizers import clip_each, make_optimizer, rate_factor, set_rate
@@ -99,6 +99,10 @@ class Training:
         return {name: total / self.steps for name, total in sums.items()}
 
     def step(self, items: Rows, captions: Rows, done: int, log: StepLog) -> dict[str, float]:
+        total = self.recipe.epochs * self.steps
+        for head in (self.hasher.image_head, self.hasher.text_head):
+            if isinstance(head, MlpHead):
+                head.steepen(done / total)
         rows = self.rows[items]
         image, text = self.source.vectors(rows[self.own], captions[self.own], train=True)
         batch = Batch(
@@ -117,7 +121,7 @@ class Training:
 
         for name, optimizer in self.optimizers.items():
             recipe = self.recipe.optimizer if name == "main" else self.recipe.proxy_optimizer
-            set_rate(optimizer, rate_factor(recipe, done, self.recipe.epochs * self.steps))
+            set_rate(optimizer, rate_factor(recipe, done, total))
             optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         add_gradients(self.encoding)

@@ -6,6 +6,7 @@ again from that file gives the same run.
 """
 
 import difflib
+import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib.resources import files
@@ -53,6 +54,18 @@ class OptimizerRecipe:
     decay: Literal["cosine", "constant"] = "cosine"
 
 
+# What the numbers of an optimiser must stay below; none may be negative.
+BELOW = {
+    "lr": math.inf,
+    "beta1": 1.0,
+    "beta2": 1.0,
+    "eps": math.inf,
+    "momentum": math.inf,
+    "weight_decay": math.inf,
+    "warmup": math.inf,
+}
+
+
 @dataclass(frozen=True)
 class Recipe:
     data: str = ""  # a feature pack, or a folder that a reader knows
@@ -75,6 +88,11 @@ class Recipe:
         for name, least in (("epochs", 1), ("batch", 2), ("seed", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name}: {getattr(self, name)} is too small, it must be {least} or more")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip: {self.clip} must be above 0, or null for no clipping")
+        _check_rates("encoder", self.encoder, {"lr": math.inf})
+        _check_rates("optimizer", self.optimizer, BELOW)
+        _check_rates("proxy_optimizer", self.proxy_optimizer, BELOW)
 
 
 Section = TypeVar("Section")
@@ -90,12 +108,14 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
         (16, 0.5, 0.1)
     """
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), Recipe.method)
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise UsageError(f"method {method!r}: choose one of {', '.join(METHODS)}")
     values: dict[str, Any] = {"method": method}
     for layer in (METHODS[method].recipe, *layers):
         values = _merged(values, layer)
-    values["settings"] = asdict(settings_of(METHODS[method], values.get("settings", {})))
+    if not isinstance(values.setdefault("settings", {}), dict):
+        raise UsageError(f"settings: a section with {method}'s own settings, not {values['settings']!r}")
+    values["settings"] = asdict(settings_of(METHODS[method], values["settings"]))
     return _section(Recipe, values, "")
 
 
@@ -115,7 +135,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
 def find_recipe(name: str) -> Path:
     """A recipe file by its path, or by the name of one that comes with kenthash."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or path.is_file():
         return path
     shipped = Path(str(files("kenthash") / "recipes"))
     if not (shipped / f"{name}.yaml").is_file():
@@ -153,8 +173,18 @@ def parse_set(assignments: list[str]) -> dict[str, Any]:
         inner = layer
         for section in sections:
             inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"--set {assignment}: another --set gives {section} itself a value: leave one out")
         inner[leaf] = value
     return layer
+
+
+def _check_rates(section: str, values: Any, below: dict[str, float]) -> None:
+    for name, top in below.items():
+        value = getattr(values, name)
+        if not 0 <= value < top:
+            limit = "" if top == math.inf else f" and below {top:g}"
+            raise UsageError(f"{section}.{name}: {value} must be a number from 0 on{limit}")
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +206,8 @@ def _section(kind: type[Section], values: Any, path: str) -> Section:
     for name, value in values.items():
         if name not in hints:
             near = difflib.get_close_matches(str(name), hints, n=1)
-            raise UsageError(f"{path}{name}: no such setting{f', did you mean {path}{near[0]}' if near else ''}?")
+            hint = f"did you mean {path}{near[0]}?" if near else f"choose one of {', '.join(hints)}"
+            raise UsageError(f"{path}{name}: no such setting, {hint}")
         if is_dataclass(hints[name]):
             ready[name] = _section(hints[name], value, f"{path}{name}.")
         elif name == "settings" or fits(value, hints[name]):

@@ -24,15 +24,14 @@ Pair = tuple[Tensor, Tensor]  # image vectors [B, Di], text vectors [B, Dt]
 
 
 class FeatureSource:
-    """Items of a feature pack. Rows are converted to float32 as they are asked for."""
+    """Items of a feature pack, held on the device as float32."""
 
     def __init__(self, pack: FeaturePack, device: torch.device) -> None:
         self.dataset = pack.dataset
         self.encoder_spec = pack.encoder  # for new pictures and texts; "" where the pack does not say
         self.image_dim, self.text_dim = pack.image.shape[1], pack.text.shape[1]
         self.captions = np.diff(pack.text_offsets)
-        self._pack = pack
-        self._device = device
+        self._first_texts = pack.text_offsets[:-1]
         for part, rows in bad_rows(pack).items():
             if rows:
                 raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
@@ -41,7 +40,7 @@ class FeatureSource:
 
     def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
         """Vectors of `rows`, each with its caption of that number (0 is the first)."""
-        texts = self._pack.text_offsets[rows] + captions
+        texts = self._first_texts[rows] + captions
         return self._image[torch.from_numpy(rows)], self._text[torch.from_numpy(texts)]
 
 
