@@ -114,6 +114,12 @@ def test_folders_are_not_mixed_up(pack, whole, tmp_path):
         train_run(recipe, tmp_path)
 
 
+def test_a_folder_in_which_a_killed_run_had_just_begun_can_be_used(pack, tmp_path):
+    (tmp_path / "recipe.yaml.partial").write_text("da")
+    assert train_run(make_recipe({"data": str(pack), "method": "dsph", "bits": 16, "epochs": 1}), tmp_path)
+    assert (tmp_path / "model" / "config.json").is_file()
+
+
 def test_divergence_names_the_term(pack, tmp_path):
     recipe = make_recipe(
         {"data": str(pack), "method": "kdph", "bits": 16, "settings": {"epsilon": 1e30, "irrelevance": "paper"}}

@@ -70,10 +70,12 @@ def _save(figure: Figure, axes: Axes, stem: Path) -> list[Path]:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(facecolor="white", edgecolor="none", framealpha=0.9)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not again for each format
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
         # Text in the SVG stays text, and the same numbers give the same file.
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "kenthash"}), atomic_write(path) as stream:
             metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(stream, format=path.suffix[1:], dpi=200, metadata=metadata)
+            figure.savefig(stream, format=path.suffix[1:], dpi=160, metadata=metadata)
     return paths

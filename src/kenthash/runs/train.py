@@ -87,7 +87,7 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
         if stored != yaml.safe_load(yaml.safe_dump(asdict(recipe))):
             changed = ", ".join(key for key, value in asdict(recipe).items() if stored.get(key) != value)
             raise UsageError(f"{out}: was begun with another recipe, which differs in {changed}: resume with that one")
-    elif out.exists() and any(out.iterdir()):
+    elif out.exists() and any(entry.suffix != ".partial" for entry in out.iterdir()):  # which a kill leaves behind
         raise UsageError(f"{out}: is not empty and not a run: choose another --out")
 
 
