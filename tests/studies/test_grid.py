@@ -24,6 +24,11 @@ def wait_for(found, seconds=600):
         time.sleep(0.05)
 
 
+def heed_ctrl_c():
+    """Also where these tests run in the background of a shell, whose children ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_killed_process_is_told_in_one_line(tmp_path):
     layer = {"data": str(write_pack(tmp_path / "pack", items=300)), "method": "dsph", "bits": 16, "epochs": EPOCHS}
     job = Job(tmp_path / "run", layer)
@@ -50,7 +55,9 @@ def test_ctrl_c_ends_runs_that_wait_and_runs_that_go(tmp_path):
     pack, out = write_pack(tmp_path / "pack", items=300), tmp_path / "out"
     words = ["--data", pack, "--out", out, "--bits", "16,32,64", "--seeds", "1", "--set", f"epochs={EPOCHS}"]
     command = [sys.executable, "-m", "kenthash", "compare", "--methods", "dsph,dcph,kdph,kaph", *words]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, start_new_session=True, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
+    )
     try:
         wait_for(lambda: list(out.glob("runs/*/checkpoint/checkpoint.safetensors")))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
