@@ -128,6 +128,7 @@ def new_heaps(queries: int, k: int, radius: int) -> Keys:
     return np.full((queries, k), (radius + 1) << 32, np.uint64)
 
 
+@compiled
 def found(heap: Keys, radius: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Slots and distances of a finished heap, in order."""
     keys = np.sort(heap)

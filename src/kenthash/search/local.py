@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError, UsageError
@@ -23,9 +22,9 @@ from kenthash.search import codefile, compaction, kernels, snapshot
 from kenthash.search.codefile import to_words
 from kenthash.search.engine import Hits, Item, Metadata, Stats
 from kenthash.search.filters import Filter, matches
-from kenthash.search.kernels import Words
+from kenthash.search.kernels import Keys, Words
 from kenthash.search.snapshot import Snapshot
-from kenthash.search.store import Store
+from kenthash.search.store import Mark, Store
 
 logger = logging.getLogger(__name__)
 
@@ -97,17 +96,19 @@ class LocalEngine:
     def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         if not len(codes):
             return []
-        self._compact_if_due()
         queries = to_words(np.ascontiguousarray(codes).tobytes(), len(codes), self.bits)
         reach = self.bits if radius is None else radius
         for attempt in range(ATTEMPTS):
             with self.store.reading():
-                state = self._current(last=attempt == ATTEMPTS - 1)
-                if state is None:
-                    continue
-                if filter is None:
-                    return self._nearest(state, queries, k, reach, None)
-                return self._filtered_search(state, queries, k, reach, filter)
+                mark = self.store.mark()
+                due = attempt == 0 and self._is_due(mark)
+                state = None if due else self._current(mark, last=attempt == ATTEMPTS - 1)
+                if state is not None:
+                    if filter is None:
+                        return self._nearest(state, queries, k, reach, None)
+                    return self._filtered_search(state, queries, k, reach, filter)
+            if due:
+                self._compact(mark)
         raise AssertionError("the last attempt always has a state")
 
     def _filtered_search(self, state: Snapshot, queries: Words, k: int, radius: int, filter: Filter) -> list[Hits]:
@@ -140,30 +141,25 @@ class LocalEngine:
         looked_at = np.zeros(len(queries), np.int64)
         most = max(min(k, state.items), 1)
         base, fresh = state.search(queries, most, radius, allowed, self._pool, self.threads, looked_at)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        for old, new in zip(base, fresh, strict=True):
-            a, b = kernels.found(old, radius), kernels.found(new, radius)
-            rows = np.concatenate((state.base.rows[a[0]].astype(np.int64), state.fresh.rows[b[0]]))
-            found.append((rows, np.concatenate((a[1], b[1]))))
-        named = self.store.named(np.unique(np.concatenate([rows for rows, _ in found])).tolist())
+        found = [_rows(state, old, new, radius) for old, new in zip(base, fresh, strict=True)]
+        named = self.store.named(sorted({row for rows, _ in found for row in rows}))
         answers = []
         for (rows, distances), looked in zip(found, looked_at.tolist(), strict=True):
-            best = sorted(
-                (d, *named[row]) for d, row in zip(distances.tolist(), rows.tolist(), strict=True)
-            )[:k]  # fmt: skip
+            best = sorted((d, *named[row]) for d, row in zip(distances, rows, strict=True))[:k]
             distance = np.array([d for d, _, _, _ in best], np.int64)
             codes = np.frombuffer(b"".join(code for _, _, _, code in best), np.uint8).reshape(-1, self.bits // 8)
             entries = [json.loads(entry) for _, _, entry, _ in best]
             answers.append(Hits([name for _, name, _, _ in best], distance, entries, codes, looked))
         return answers
 
-    def _current(self, last: bool) -> Snapshot | None:
-        """The state of this thread's transaction: the newest one known, caught up; or one anew from the code file.
+    def _current(self, mark: Mark, last: bool) -> Snapshot | None:
+        """The state of this thread's transaction, which stands at `mark`: the newest one known, caught up; or one anew
+        from the code file.
 
         None where the transaction began too early: another thread has gone on, or the code file has been replaced.
         """
         with self._lock:
-            state, mark = self._snapshot, self.store.mark()
+            state = self._snapshot
             ahead = state is not None and (state.mark.row > mark.row or state.mark.removal > mark.removal)
             if ahead and not last:
                 return None
@@ -172,14 +168,16 @@ class LocalEngine:
                 if base is None and not last and self.store.about("codes"):
                     return None
                 state = snapshot.of_file(base or codefile.empty(-(-self.bits // 64)))
-            self._snapshot = state.caught_up(self.store)
+            self._snapshot = state.caught_up(self.store, mark)
             return self._snapshot
 
-    def _compact_if_due(self) -> None:
-        """Before too much lies outside the code file: then the first search makes it anew."""
-        state, mark = self._snapshot, self.store.mark()
-        if time.monotonic() < self._not_before or (state is not None and not compaction.lags(state.base, mark)):
-            return
+    def _is_due(self, mark: Mark) -> bool:
+        """Whether too much may lie outside the code file, as far as the newest known state tells."""
+        state = self._snapshot
+        return time.monotonic() >= self._not_before and (state is None or compaction.lags(state.base, mark))
+
+    def _compact(self, mark: Mark) -> None:
+        """Make the code file anew, unless the one there is not as far behind as the known state."""
         if compaction.lags(compaction.code_file(self.store), mark):
             try:
                 compaction.compact(self.store, self.threads, only_if_due=True)
@@ -216,6 +214,17 @@ class LocalEngine:
         self._pool.shutdown()
         for store in self._stores:
             store.close()
+
+
+def _rows(state: Snapshot, base: Keys, fresh: Keys, radius: int) -> tuple[list[int], list[int]]:
+    """The rows and distances of one query's finished heaps."""
+    slots, near = kernels.found(base, radius)
+    rows, distances = state.base.rows[slots].tolist(), near.tolist()
+    if len(state.fresh.rows):
+        slots, near = kernels.found(fresh, radius)
+        rows += state.fresh.rows[slots].tolist()
+        distances += near.tolist()
+    return rows, distances
 
 
 def _matching(hits: Hits, filter: Filter, k: int) -> Hits:

@@ -124,9 +124,8 @@ class Snapshot:
         heap[:] = min(none, ((heap[0] >> np.uint64(32)) + np.uint64(1)) << np.uint64(32))
         return False
 
-    def caught_up(self, store: Store) -> "Snapshot":
-        """This state brought to that of the store's current transaction."""
-        mark = store.mark()
+    def caught_up(self, store: Store, mark: Mark) -> "Snapshot":
+        """This state brought to that of the store's current transaction, which stands at `mark`."""
         if mark == self.mark:
             return self
         removed = store.removed_since(self.mark.removal)

@@ -27,6 +27,15 @@ from kenthash.search.schema import create_file, errors, open_file
 from kenthash.search.sql import condition
 
 TOGETHER = 128  # rows inserted by one statement
+AT_ONCE = 2048  # rows read as one value, of which SQLite takes 10^9 bytes; metadata has 2^16 at most
+MARK = (
+    "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'items'), "
+    "(SELECT seq FROM sqlite_sequence WHERE name = 'removed')"
+)
+NAMED = (
+    "SELECT json_group_array(json_array(row, id, metadata, hex(code))) FROM items "
+    "WHERE row IN (SELECT value FROM json_each(?))"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -141,8 +150,8 @@ class Store:
 
     def mark(self) -> Mark:
         with errors(self.path):
-            last = dict(self.connection.execute("SELECT name, seq FROM sqlite_sequence"))
-        return Mark(last.get("items", 0), last.get("removed", 0))
+            row, removal = self.connection.execute(MARK).fetchone()
+        return Mark(row or 0, removal or 0)
 
     def log_start(self) -> int:
         """Removals after this one are all in `removed`; earlier ones may have been cleared away."""
@@ -167,12 +176,14 @@ class Store:
         return np.fromiter((row for (row,) in rows), np.int64)
 
     def named(self, rows: Sequence[int]) -> dict[int, tuple[str, str, bytes]]:
-        """Id, metadata (as JSON) and code by row."""
-        found = self.connection.execute(
-            "SELECT row, id, metadata, code FROM items WHERE row IN (SELECT value FROM json_each(?))",
-            (json.dumps(rows),),
-        )
-        return {row: (name, entry, code) for row, name, entry, code in found}
+        """Id, metadata (as JSON) and code by row. Many rows come as one value: Python lets go of its interpreter for
+        each that SQLite returns, and in a busy server waits to have it back."""
+        there: dict[int, tuple[str, str, bytes]] = {}
+        for start in range(0, len(rows), AT_ONCE):
+            part = (json.dumps(rows[start : start + AT_ONCE]),)
+            (found,) = self.connection.execute(NAMED, part).fetchone()
+            there.update((row, (name, entry, bytes.fromhex(code))) for row, name, entry, code in json.loads(found))
+        return there
 
     def matching(self, filter: Filter) -> NDArray[np.int64]:
         """The rows for which a filter is true."""

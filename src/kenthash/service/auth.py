@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import ipaddress
 import socket
+from functools import lru_cache
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -53,6 +54,7 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
+@lru_cache(64)
 def is_local_name(host: str, bound: str) -> bool:
     """Whether a Host header names this machine. Another name that leads to loopback is a page of a stranger's in the
     user's browser (DNS rebinding), which would read the index through it."""

@@ -1,7 +1,6 @@
 """One search, as a worker thread does it: from a code or an id to the answer's bytes."""
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ def _with_codes(served: Served, page: list[Found]) -> list[Found]:
     if all(one.code for one in page):
         return page
     items = served.index.get([one.id for one in page])
-    return [replace(one, code=item.code.tobytes()) for one, item in zip(page, items, strict=True) if item is not None]
+    return [one._replace(code=item.code.tobytes()) for one, item in zip(page, items, strict=True) if item is not None]
 
 
 def _hits(page: list[Found]) -> list[dict[str, Any]]:

@@ -5,26 +5,27 @@ import asyncio
 import time
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kenthash.service import logs
 from kenthash.service.auth import allows, is_local_name, is_open
 from kenthash.service.metrics import Metrics
-from kenthash.service.problems import Overloaded, Problem
+from kenthash.service.problems import Overloaded, Problem, problem_of
 from kenthash.service.settings import Settings
 
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-}
-POLICY = (
-    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+]
+SOURCES = (
+    b"default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    b"frame-ancestors 'none'"
 )
+POLICY = (b"content-security-policy", SOURCES)
 DRAINED = 4  # times the limit that is still read, and forgotten, so that a client hears why it is refused
 
 
@@ -47,8 +48,7 @@ class Gate:
         except Exception as error:
             logs.write_error("failed", error, method=scope["method"], route=_route(scope))
             if not exchange.status:
-                problem = Problem("internal", "an error of ours, not of the request: the log has the details")
-                await problem.response()(scope, receive, exchange.send)
+                await problem_of(error, scope["method"]).response()(scope, receive, exchange.send)
         self._tell(scope, exchange, time.perf_counter() - started)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
@@ -111,11 +111,10 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers[name] = value
-            headers.setdefault("Content-Security-Policy", POLICY)
-            headers.setdefault("Cache-Control", "no-cache" if self._static else "no-store")
+            own = list(message["headers"])
+            names = {name for name, _ in own}
+            kept = (b"cache-control", b"no-cache" if self._static else b"no-store")
+            message["headers"] = own + HEADERS + [default for default in (POLICY, kept) if default[0] not in names]
         elif message["type"] == "http.response.body":
             self.bytes += len(message.get("body", b""))
         await self._send(message)

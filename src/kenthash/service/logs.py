@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any
 
+import orjson
+
 MAX_TRACE = 4000  # characters of a trace
 MAX_LINES = 10_000  # that wait to be written
 PAUSE = 0.1  # seconds between two writes: each wakes a thread that wants the interpreter
@@ -24,7 +26,7 @@ _queue: SimpleQueue[str | None] | None = None  # of a server that runs; None in 
 
 def write(event: str, level: str = "info", **values: Any) -> None:
     entry = {"time": _now(), "level": level, "event": event, **values}
-    line = json.dumps(entry, default=str) + "\n"
+    line = _json(entry) + "\n"
     if _queue is None:
         _put(line)
     elif _queue.qsize() < MAX_LINES:
@@ -35,6 +37,13 @@ def write_error(event: str, error: BaseException, **values: Any) -> None:
     """With a trace: for what is not the request's fault."""
     trace = "".join(traceback.format_exception(error))[-MAX_TRACE:]
     write(event, "error", error=f"{type(error).__name__}: {error}", trace=trace, **values)
+
+
+def _json(entry: dict[str, Any]) -> str:
+    try:
+        return orjson.dumps(entry, default=str).decode()
+    except TypeError:  # half a character, or a number beyond 64 bits
+        return json.dumps(entry, default=str)
 
 
 def _now() -> str:

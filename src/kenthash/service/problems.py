@@ -72,42 +72,34 @@ def invalid(error: ValidationError | RequestValidationError) -> Problem:
 def install(app: FastAPI) -> None:
     """Every error of the framework, and every one that escapes, as a problem."""
 
-    async def ours(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
-        return error.response()
+    async def handler(request: Request, error: Exception) -> Response:
+        return problem_of(error, request.method).response()
 
-    async def validation(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return invalid(error).response()
-
-    async def http(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return of_status(error.status_code, request, error.headers).response()
-
-    async def engine(request: Request, error: Exception) -> Response:
-        # What a request can get wrong has been checked before the engine was asked: this is a disk, a lock, a server.
-        logs.write("index unavailable", "warning", error=str(error))
-        detail = "the index could not be read or written just now: try again; the log says why"
-        return Problem("index-unavailable", detail, {"Retry-After": "5"}).response()
-
-    async def bug(request: Request, error: Exception) -> Response:
-        return Problem("internal", "an error of ours, not of the request: the log has the details").response()
-
-    for kind, handler in (
-        (Problem, ours),
-        (RequestValidationError, validation),
-        (HTTPException, http),
-        (KenthashError, engine),
-        (Exception, bug),
-    ):
+    for kind in (Problem, RequestValidationError, HTTPException, KenthashError, Exception):
         app.add_exception_handler(kind, handler)
 
 
-def of_status(status: int, request: Request, headers: Mapping[str, str] | None) -> Problem:
+def problem_of(error: Exception, method: str) -> Problem:
+    """What a request that ended in an error is told."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RequestValidationError):
+        return invalid(error)
+    if isinstance(error, HTTPException):
+        return of_status(error.status_code, method, error.headers)
+    if isinstance(error, KenthashError):
+        # What a request can get wrong has been checked before the engine was asked: this is a disk, a lock, a server.
+        logs.write("index unavailable", "warning", error=str(error))
+        detail = "the index could not be read or written just now: try again; the log says why"
+        return Problem("index-unavailable", detail, {"Retry-After": "5"})
+    return Problem("internal", "an error of ours, not of the request: the log has the details")
+
+
+def of_status(status: int, method: str, headers: Mapping[str, str] | None) -> Problem:
     if status == 404:
         return Problem("not-found", "there is nothing at this address: /docs lists the addresses", headers)
     if status == 405:
-        return Problem("method-not-allowed", f"{request.method} is not understood here: /docs says what is", headers)
+        return Problem("method-not-allowed", f"{method} is not understood here: /docs says what is", headers)
     return Problem("malformed", "the request cannot be read: /docs says what it has to look like", headers)
 
 

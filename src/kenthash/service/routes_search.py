@@ -1,6 +1,7 @@
 """POST /search."""
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,6 +16,8 @@ from kenthash.service.reading import Form, read, validated
 from kenthash.service.schemas import Answer, Options, Query
 from kenthash.service.service import Service
 from kenthash.service.state import Served
+
+PATH = "/search"
 
 
 def _body() -> dict[str, Any]:
@@ -32,10 +35,19 @@ def _body() -> dict[str, Any]:
 def router(service: Service) -> APIRouter:
     routes = APIRouter(tags=["search"])
     errors = ("malformed", "not-found", "too-large", "media-type", "invalid")
-
-    @routes.post(
-        "/search", response_model=Answer, responses=responses(*errors), openapi_extra=_body(), summary="Find items"
+    routes.add_api_route(
+        PATH,
+        endpoint(service),
+        methods=["POST"],
+        response_model=Answer,
+        responses=responses(*errors),
+        openapi_extra=_body(),
+        summary="Find items",
     )
+    return routes
+
+
+def endpoint(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def search(request: Request) -> Response:
         """The items nearest to words, to a picture, or to an item of the index: exact, nearest first, then by id."""
         started = time.perf_counter()
@@ -55,7 +67,7 @@ def router(service: Service) -> APIRouter:
         service.metrics.looked_at.inc(looked_at or 0)
         return Response(body, media_type="application/json")
 
-    return routes
+    return search
 
 
 async def _query(served: Served, asked: Query | Form) -> tuple[str, Code | str, dict[str, object]]:

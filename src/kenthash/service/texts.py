@@ -8,8 +8,8 @@ index, or it is on a server, it is made anew in a temporary folder at each start
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ MAX_TEXTS = 5  # of an item: as many as COCO has captions
 OF, MODEL = "texts of", "texts by"  # notes
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """An item near a query."""
 
     id: str
@@ -45,7 +44,11 @@ def texts_of(metadata: Metadata) -> list[str]:
 
 
 def found(hits: Hits) -> list[Found]:
-    codes = [b""] * len(hits) if hits.codes is None else [code.tobytes() for code in hits.codes]
+    if hits.codes is None:
+        codes = [b""] * len(hits)
+    else:
+        packed, size = hits.codes.tobytes(), hits.codes.shape[1]
+        codes = [packed[start : start + size] for start in range(0, len(packed), size)]
     return list(map(Found, hits.ids, hits.distances.tolist(), hits.metadata, codes))
 
 
@@ -124,7 +127,7 @@ class TextCodes:
         for entry in entries:
             item = items[entry.id[2:]]
             if item is not None and entry.metadata["text"] in texts_of(item.metadata)[:MAX_TEXTS]:
-                yield replace(entry, id=item.id)
+                yield entry._replace(id=item.id)
 
     def close(self) -> None:
         if self._index is not None:
