@@ -11,7 +11,8 @@ import pytest
 from small_service import wait_until
 
 from kenthash.bench.load import Load
-from kenthash.bench.serve import BITS, RATE, _figures, bench_serve, render
+from kenthash.bench.serve import BITS, RATE, _by_minute, _figures, bench_serve, render
+from kenthash.bench.watching import Sample, memory_trend
 
 
 def test_figures() -> None:
@@ -20,6 +21,14 @@ def test_figures() -> None:
     figures = _figures(load, 0.05)
     assert figures["requests"] == 100 and figures["requests_a_second"] == 50 and figures["errors"] == 3
     assert figures["p50_ms"] == 50.5 and 99 <= figures["p99_ms"] <= 100 and figures["server_cpu_ms"] == 0.5
+
+
+def test_figures_by_minute() -> None:
+    """By hand: 1 ms in the first minute, 3 ms in the second, when the host took a tenth; half a minute is left out."""
+    load = Load([0.001] * 60 + [0.003] * 60 + [9.0] * 30, list(range(150)), start=1000.0, took=150.0)
+    samples = [Sample(1000.0 + t, 100 + t / 60, max(t - 60, 0) * 20, t * 200) for t in range(151)]
+    assert _by_minute(load, samples) == {"p50_ms": [1.0, 3.0], "p99_ms": [1.0, 3.0], "stolen_percent": [0.0, 10.0]}
+    assert memory_trend(samples) == {"start": 100, "end": 102.5, "a_minute": 1}
 
 
 def test_every_request_is_answered() -> None:
@@ -57,7 +66,7 @@ def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Pat
     signal.signal(signal.SIGINT, ignored)
     started: dict[int, str] = {}
     try:
-        wait_until(lambda: any('"route": "/search"' in log.read_text() for log in tmp_path.glob("kenthash-*/log")))
+        wait_until(lambda: any('"/search"' in log.read_text() for log in tmp_path.glob("kenthash-*/log")))
         started = children(bench.pid)
         for part in (" serve --index ", "spawn_main"):
             assert any(part in own for own in started.values())

@@ -20,7 +20,9 @@ LIMIT = 30.0  # seconds to wait for one answer
 @dataclass
 class Load:
     seconds: list[float] = field(default_factory=list)  # of each answer
+    due: list[float] = field(default_factory=list)  # when each was asked for, in seconds after the start
     errors: int = 0  # answers other than 200, and connections that broke
+    start: float = 0.0  # by time.perf_counter
     took: float = 0.0
 
 
@@ -81,6 +83,7 @@ async def _one(
             break
         status = await client.ask(requests[number % len(requests)])
         load.seconds.append(time.perf_counter() - start)
+        load.due.append(start - load.start)
         if status != 200:
             load.errors += 1
             client.close()
@@ -90,7 +93,8 @@ async def _one(
 
 
 async def _all(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None) -> Load:
-    load, start = Load(), time.perf_counter() + 0.2
+    start = time.perf_counter() + 0.2
+    load = Load(start=start)
     period = len(bodies) / rate if rate else 0.0
     await asyncio.gather(
         *(

@@ -5,15 +5,13 @@ light encoder. And the server's memory meanwhile.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,6 +22,7 @@ import numpy as np
 
 from kenthash.bench.load import Load, drive
 from kenthash.bench.search import BITS, make_codes
+from kenthash.bench.watching import Sample, memory_trend, processor, stolen, watched
 from kenthash.errors import KenthashError
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
@@ -37,25 +36,29 @@ WORDS = ["dog", "cat", "horse", "boat", "lamp", "river", "child", "woman", "kite
 
 
 def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 0.0) -> dict[str, Any]:
-    """Figures of each kind of request. `minutes` lengthens the run at the fixed rate, in which memory is watched."""
+    """Figures of each kind of request. `minutes` lengthens the run at the fixed rate, in which the server's memory and
+    the machine are watched."""
     with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="kenthash-bench-") as folder:
         index, model = _index(Path(folder), items), _model(Path(folder))
         with _server(index, model, Path(folder) / "log") as (host, port, process):
             result: dict[str, Any] = {"items": items, "clients": CLIENTS}
             drive(host, port, _by_id(items, 9), 2)  # connections, caches of the disk
-            memory: list[float] = []
+            samples: list[Sample] = []
 
-            def ask(bodies: list[list[bytes]], for_seconds: float, rate: float | None = None) -> dict[str, float]:
-                before = _processor(process.pid)
+            def ask(name: str, bodies: list[list[bytes]], for_seconds: float, rate: float | None = None) -> Load:
+                before = processor(process.pid)
                 load = drive(host, port, bodies, for_seconds, rate)
-                return _figures(load, _processor(process.pid) - before)
+                result[name] = _figures(load, processor(process.pid) - before)
+                return load
 
-            with _watched(process.pid, memory):
-                result[f"by id, {RATE:g} a second"] = ask(_by_id(items, 0), max(seconds, 60 * minutes), RATE)
-            result["by id, as fast as it goes"] = ask(_by_id(items, 1), seconds)
-            result["by words, one client"] = ask(_by_words(1, 2), seconds)
-            result["by words, as fast as it goes"] = ask(_by_words(CLIENTS, 3), seconds)
-            result["memory, MB"] = _memory(memory)
+            with watched(process.pid, samples):
+                load = ask(f"by id, {RATE:g} a second", _by_id(items, 0), max(seconds, 60 * minutes), RATE)
+            if minutes >= 2:
+                result["the same by minute"] = _by_minute(load, samples)
+            ask("by id, as fast as it goes", _by_id(items, 1), seconds)
+            ask("by words, one client", _by_words(1, 2), seconds)
+            ask("by words, as fast as it goes", _by_words(CLIENTS, 3), seconds)
+            result["memory, MB"] = memory_trend(samples)
     return result
 
 
@@ -147,15 +150,6 @@ def _by_words(clients: int, seed: int) -> list[list[bytes]]:
     ]
 
 
-def _processor(pid: int) -> float:
-    """Seconds of processor time that a process has had, where /proc tells it: what counts on a busy machine."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _figures(load: Load, processor: float) -> dict[str, float]:
     times = 1e3 * np.array(load.seconds)
     p50, p99 = np.percentile(times, (50, 99))
@@ -170,41 +164,27 @@ def _figures(load: Load, processor: float) -> dict[str, float]:
     }
 
 
-@contextmanager
-def _watched(pid: int, memory: list[float]) -> Iterator[None]:
-    """Note the resident memory of a process every second, where /proc tells it."""
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.is_set():
-            try:
-                text = Path(f"/proc/{pid}/status").read_text()
-            except OSError:
-                return
-            memory.append(int(text.partition("VmRSS:")[2].split()[0]) / 1024)
-            stop.wait(1)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _memory(memory: list[float]) -> dict[str, float]:
-    """At the start and the end of the run at the fixed rate, and the trend of its second half."""
-    if len(memory) < 4:
-        return {}
-    half = np.array(memory[len(memory) // 2 :])
-    slope = np.polyfit(np.arange(len(half)) / 60, half, 1)[0]
-    return {"start": round(memory[0], 1), "end": round(memory[-1], 1), "a_minute": round(float(slope), 2)}
+def _by_minute(load: Load, samples: Sequence[Sample]) -> dict[str, list[float]]:
+    """p50 and p99 of the requests due in each whole minute, and what the machine's host took away meanwhile: requests
+    are late then, whatever the server does."""
+    minute, times = np.array(load.due) // 60, 1e3 * np.array(load.seconds)
+    whole = range(round(load.took) // 60)
+    p50, p99 = np.transpose([np.percentile(times[minute == m], (50, 99)) for m in whole])
+    taken = [stolen(samples, load.start + 60 * m, load.start + 60 * (m + 1)) for m in whole]
+    return {
+        "p50_ms": [round(float(t), 1) for t in p50],
+        "p99_ms": [round(float(t), 1) for t in p99],
+        "stolen_percent": [round(t, 1) for t in taken],
+    }
 
 
 def render(result: dict[str, Any]) -> str:
     lines = [f"{result['items']:,} codes of {BITS} bits, k = {K}, {result['clients']} clients on the same machine"]
     for name, figures in result.items():
         if isinstance(figures, dict):
-            lines.append(f"{name:<30} " + "  ".join(f"{key} {value:,}" for key, value in figures.items()))
+            lines.append(f"{name:<30} " + "  ".join(f"{key} {_shown(value)}" for key, value in figures.items()))
     return "\n".join(lines)
+
+
+def _shown(value: float | list[float]) -> str:
+    return " ".join(f"{one:,}" for one in (value if isinstance(value, list) else [value]))
