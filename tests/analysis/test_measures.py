@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from kenthash.analysis.chaos import chaos
-from kenthash.analysis.cooccurrence import average_cooccurring_labels, companions, high_and_low
+from kenthash.analysis.cooccurrence import companions, high_and_low
 from kenthash.analysis.flips import flip_rate, flip_rate_by_class
 from kenthash.analysis.gtsd import divergence_by_label_count, gtsd, maximum_scores, standardised
 from kenthash.analysis.topology import group_topology, nearest_proxy_cosine
+from kenthash.data.check import average_cooccurring_labels
 from kenthash.errors import UsageError
 
 NAN = float("nan")

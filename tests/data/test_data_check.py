@@ -62,9 +62,10 @@ def test_acl_and_pairs_are_those_of_a_loop(labels: np.ndarray) -> None:
     acl = average_cooccurring_labels(labels)
     for c in range(labels.shape[1]):
         others = [sum(row) - 1 for row in labels.tolist() if row[c]]
-        assert acl[c] == pytest.approx(sum(others) / len(others) if others else 0.0)
+        assert acl[c] == pytest.approx(sum(others) / len(others) if others else np.nan, nan_ok=True)
     classes = [f"c{c}" for c in range(labels.shape[1])]
     report = check_dataset(Dataset("any", [f"i{i}" for i in range(len(labels))], labels, classes))
+    assert {one.name: one.acl for one in report.classes} == dict(zip(classes, np.nan_to_num(acl), strict=True))
     both = {
         (a, b): sum(r[i] * r[j] for r in labels.tolist()) for i, a in enumerate(classes) for j, b in enumerate(classes)
     }

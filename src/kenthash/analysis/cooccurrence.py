@@ -3,21 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.data.check import average_cooccurring_labels
 from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores
 
 Classes = NDArray[np.int64]
-
-
-def average_cooccurring_labels(labels: Labels) -> Scores:
-    """ACL(c) = 1/|N_c| Σ_{i∈N_c} (|l_i|₁ − 1), the paper's measure of how complex a class is [C].
-
-    N_c are the items that carry c. NaN for a class that no item carries.
-    """
-    carried = labels != 0
-    others = carried.sum(axis=1) - 1
-    items = carried.sum(axis=0)
-    return np.where(items > 0, (carried * others[:, None]).sum(axis=0) / np.maximum(items, 1), np.nan)
 
 
 def high_and_low(labels: Labels, number: int = 6, least: int | None = None) -> tuple[Classes, Classes]:

@@ -85,7 +85,7 @@ def search(
 def serve(
     items: int = typer.Option(1_000_000, min=1000, help="Codes in the index."),
     seconds: float = typer.Option(10.0, min=1, help="For each kind of request."),
-    minutes: float = typer.Option(0.0, min=0, help="Go on at the fixed rate for so long, to see memory stay flat."),
+    minutes: float = typer.Option(0.0, min=0, help="At the fixed rate for so long: figures by minute, and memory."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
     """The HTTP service: requests a second and their times, by id (engine and HTTP) and by words (with the encoder)."""

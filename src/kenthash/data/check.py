@@ -9,7 +9,6 @@ with N_c the items of class c and l_i the multi-hot labels of item i. Of COCO's 
 """
 
 import hashlib
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.cores import cores
 from kenthash.data.dataset import Dataset
 from kenthash.data.pictures import BadPicture, open_picture
 from kenthash.data.report import ClassCount, PairCount, Problem, Report
@@ -70,15 +70,18 @@ def feature_problems(rows: dict[str, list[int]]) -> list[Problem]:
 
 
 def average_cooccurring_labels(labels: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """ACL [C] of each class; 0 where a class has no items."""
-    others = labels.sum(axis=1, dtype=np.int64) - 1
-    items = labels.sum(axis=0, dtype=np.int64)
-    return np.asarray((labels.T.astype(np.float64) @ others) / np.maximum(items, 1))
+    """ACL(c) = 1/|N_c| Σ_{i∈N_c} (|l_i|₁ − 1), the paper's measure of how complex a class is [C].
+
+    N_c are the items that carry c. NaN for a class that no item carries.
+    """
+    carried = (labels != 0).astype(np.float64)
+    items = carried.sum(axis=0)
+    return np.where(items > 0, carried.T @ (carried.sum(axis=1) - 1) / np.maximum(items, 1), np.nan)
 
 
 def _class_counts(dataset: Dataset) -> list[ClassCount]:
     items = dataset.labels.sum(axis=0, dtype=np.int64).tolist()
-    acl = average_cooccurring_labels(dataset.labels).tolist()
+    acl = np.nan_to_num(average_cooccurring_labels(dataset.labels)).tolist()
     counts = [ClassCount(*one) for one in zip(dataset.classes, items, acl, strict=True)]
     return sorted(counts, key=lambda one: (-one.items, one.name))
 
@@ -177,7 +180,7 @@ def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[Problem]:
 
 
 def _look_at_all(paths: list[Path]) -> Iterator[bytes | str]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for start in range(0, len(paths), BLOCK):
             yield from pool.map(_look_at, paths[start : start + BLOCK])
 

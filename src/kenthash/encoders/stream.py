@@ -6,7 +6,6 @@ network must empty, and a result does not depend on the number of cores. On a GP
 take turns at the network.
 """
 
-import os
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kenthash.cores import cores
 from kenthash.data.pictures import BadPicture, open_picture
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.transforms import to_batch
@@ -46,7 +46,7 @@ def encode_stream(encoder: Encoder, batches: Iterable[Batch]) -> Generator[Encod
     """Encode batches in order, a few of them at a time."""
     on_cpu = encoder.device.type == "cpu"
     threads = torch.get_num_threads()
-    workers = threads if on_cpu else min(16, os.cpu_count() or 1)
+    workers = threads if on_cpu else min(16, cores())
     turn: AbstractContextManager[object] = nullcontext() if on_cpu else Lock()
     pool = ThreadPoolExecutor(workers, "encode", initializer=torch.set_num_threads, initargs=(1,))
     waiting: deque[_Pending] = deque()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.cores import cores
 from kenthash.evaluation import kernels
 from kenthash.evaluation.inputs import Labels, Retrieval
 from kenthash.evaluation.kernels import Counts, Words
@@ -104,5 +105,4 @@ def class_bitmaps(labels: Labels) -> Words:
 def threads() -> int:
     """As many as this process may use; OMP_NUM_THREADS, which launchers of several processes set, is a limit."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, int(limit)) if limit.isdigit() and int(limit) > 0 else cores
+    return min(cores(), int(limit)) if limit.isdigit() and int(limit) > 0 else cores()

@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from kenthash.codes import Codes
+from kenthash.cores import cores
 from kenthash.data.pictures import SUFFIXES, BadPicture, open_picture
 from kenthash.data.readers.metadata import metadata_files, read_rows
 from kenthash.errors import DataError
@@ -71,7 +72,7 @@ def sync_folder(index: Index, folder: Path, encode: Callable[[Sequence[Image.Ima
     walk = _walk(folder)
     report, kept = Report(skipped={_printable(name): why for name, why in (walk.faults | walk.unread).items()}), set()
     count = len(walk.pictures)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool, bar(count, "index", "pictures") as progress:
+    with ThreadPoolExecutor(min(8, cores())) as pool, bar(count, "index", "pictures") as progress:
         everything = iter(walk.pictures)
         while batch := list(islice(everything, BATCH)):
             kept |= _sync_batch(index, batch, encode, pool, report)

@@ -6,7 +6,6 @@ open one index: writers take turns, and every search sees one state of the store
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from kenthash.codes import Codes
+from kenthash.cores import cores
 from kenthash.errors import KenthashError, UsageError
 from kenthash.search import codefile, compaction, kernels, snapshot
 from kenthash.search.codefile import to_words
@@ -42,7 +42,7 @@ class LocalEngine:
 
     def __init__(self, store: Store) -> None:
         self.bits, self.path = store.bits, store.path
-        self.threads = os.cpu_count() or 1
+        self.threads = cores()
         self._pool = ThreadPoolExecutor(self.threads)
         self._own = threading.local()
         self._own.store = store

@@ -17,6 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from kenthash.cores import cores
 from kenthash.errors import KenthashError, UsageError
 from kenthash.progress import bar
 from kenthash.training.recipe import make_recipe, read_recipe
@@ -51,12 +52,11 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     missing = [job for job in jobs if not job.done]
     if not missing:
         return {}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     failures: dict[Path, str] = {}
     with (
         bar(len(jobs), what, "runs", initial=len(jobs) - len(missing)) as progress,
-        ProcessPoolExecutor(min(cores, len(missing)), context, initializer=_begin) as pool,
+        ProcessPoolExecutor(min(cores(), len(missing)), context, initializer=_begin) as pool,
     ):
         waiting: dict[Future[None], Job] = {pool.submit(_make, job): job for job in missing}
         try:

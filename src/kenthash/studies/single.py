@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from kenthash.analysis.chaos import PARTS
-from kenthash.analysis.cooccurrence import average_cooccurring_labels
 from kenthash.analysis.topology import cosines, nearest_proxy_cosine
+from kenthash.data.check import average_cooccurring_labels
 from kenthash.runs.folder import Run
 from kenthash.runs.record import has_record
 from kenthash.studies.groups import find_groups, read_groups

@@ -5,7 +5,6 @@ processes. A run that is stopped leaves no metadata.jsonl, so nothing that a rea
 """
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kenthash.cores import cores
 from kenthash.data.scenes.captions import make_captions
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.compose import paint
@@ -82,7 +82,7 @@ def _all_rows(out: Path, items: int, seed: int, processes: int | None) -> Iterat
     """Rows in order of the index, a chunk at a time."""
     chunks = [(out, start, min(start + CHUNK, items), seed) for start in range(0, items, CHUNK)]
     if processes is None:
-        processes = 1 if items <= ALONE else min(_cores(), MOST_PROCESSES)
+        processes = 1 if items <= ALONE else min(cores(), MOST_PROCESSES)
     if processes == 1:
         yield from map(_rows, chunks)
         return
@@ -106,7 +106,3 @@ def _rows(chunk: tuple[Path, int, int, int]) -> list[dict[str, Any]]:
 def _ignore_interrupts() -> None:
     """Ctrl-C reaches the whole group; the parent alone answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

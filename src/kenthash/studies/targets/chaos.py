@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from kenthash.analysis.chaos import PARTS, chaos
-from kenthash.analysis.cooccurrence import Classes, average_cooccurring_labels
+from kenthash.analysis.cooccurrence import Classes
 from kenthash.analysis.precision import class_precision
+from kenthash.data.check import average_cooccurring_labels
 from kenthash.evaluation.ranking import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy, twin
 from kenthash.studies.outcome import Outcome, Picture, mean, signed

@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from kenthash.analysis.cooccurrence import Classes, average_cooccurring_labels
+from kenthash.analysis.cooccurrence import Classes
 from kenthash.analysis.flips import flip_rate, flip_rate_by_class
 from kenthash.analysis.precision import class_average_precision
 from kenthash.codes import pack
+from kenthash.data.check import average_cooccurring_labels
 from kenthash.evaluation.ranking import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy
 from kenthash.studies.outcome import Outcome, Picture, mean, percent
