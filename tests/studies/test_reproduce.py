@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from kenthash.analysis import class_models
 from kenthash.analysis.class_models import class_ranking, class_scores
 from kenthash.codes import pack as codes_of
 from kenthash.errors import DataError, UsageError
@@ -47,7 +48,9 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
-    return Study(write_pack(folder / "pack", items=300), folder / "out", bits=(BITS,), seeds=1, epochs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(class_models, "STEPS", 50)  # of each fit of `shape`: enough for what is compared here
+        yield Study(write_pack(folder / "pack", items=300), folder / "out", bits=(BITS,), seeds=1, epochs=2)
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,9 @@ class RunEvaluation:
         return "\n".join(lines)
 
 
-def evaluate_run(path: Path, data: Path | None = None, ties: Ties = "expected") -> RunEvaluation:
-    """Evaluate the run's model in all four directions and write the results into its folder."""
+def evaluate_run(path: Path, data: Path | None = None, ties: Ties = "expected", figures: bool = True) -> RunEvaluation:
+    """Evaluate the run's model in all four directions and write the results, with figures of them or without, into its
+    folder."""
     run = Run.open(path)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
@@ -77,7 +78,8 @@ def evaluate_run(path: Path, data: Path | None = None, ties: Ties = "expected") 
     with atomic_write(path / "per_query_ap.npz") as stream:
         ap: dict[str, Any] = {direction: evaluation.per_query_ap for direction, evaluation in evaluations.items()}
         np.savez(stream, **ap)
-    save_figures(evaluations, path / "figures")
+    if figures:
+        save_figures(evaluations, path / "figures")
     write_json(path / "metrics.json", metrics)
     return RunEvaluation(metrics, evaluations)
 
