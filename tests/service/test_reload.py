@@ -118,7 +118,7 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
         for asker in askers:
             asker.join()
         assert len(statuses) > 10 and set(statuses) == {200}
-        assert '"text": "words ' in server.log.read_text()  # since it was asked to
+        assert '"text":"words ' in server.log.read_text()  # since it was asked to
 
         connection = begun(server.port, json.dumps({"text": "the last words"}).encode())
         wait_until(lambda: "kenthash_requests_in_flight 2.0" in httpx.get(f"{server.url}/metrics").text)
