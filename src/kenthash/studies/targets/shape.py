@@ -20,7 +20,7 @@ from kenthash.studies.subject import Subject
 
 KINDS: dict[Kind, str] = {"kent": "Kent", "vmf": "vMF (β = 0)", "point": "point"}
 
-Measured = dict[tuple[Kind, int], Scores]  # AP by class, modality and seed, one after another
+Measured = dict[tuple[Kind, int], Scores]  # AP by class: a mean, since a class's modalities and seeds are much alike
 
 
 def shape(study: Study) -> Outcome:
@@ -34,7 +34,7 @@ def shape(study: Study) -> Outcome:
         subjects = [Subject(Run.open(jobs[b, seed].out), study.source) for seed in range(study.seeds)]
         for kind in KINDS:
             parts = [_measure(subject, kind, seed) for seed, subject in enumerate(subjects)]
-            measured[kind, b] = np.concatenate(parts)
+            measured[kind, b] = np.mean(parts, axis=0)
     rows: list[list[Value]] = []
     seen = []
     for b in study.bits:
@@ -47,7 +47,7 @@ def shape(study: Study) -> Outcome:
         for kind, test in tests.items():
             seen.append(
                 f"{b} bits: Kent minus {KINDS[kind]} is {signed(test.difference)} "
-                f"[{signed(test.low)}, {signed(test.high)}], p = {test.p_value:.4f} over {test.queries} pairs."
+                f"[{signed(test.low)}, {signed(test.high)}], p = {test.p_value:.4f} over {test.queries} classes."
             )
     return Outcome(
         target="shape",
@@ -62,8 +62,7 @@ def shape(study: Study) -> Outcome:
                 ["Bits", *KINDS.values()],
                 rows,
                 "Mean over classes of the average precision of ranking by class, of image and text codes of KAPH. "
-                f"{study.basis_of_lengths} Bold: ahead of both others by the paired test over classes, modalities and "
-                "seeds.",
+                f"{study.basis_of_lengths} Bold: ahead of both others by the paired test over classes.",
             )
         ],
         pictures=[Picture("figure", _draw(study, measured), "Mean average precision of search by class.")],
@@ -71,14 +70,14 @@ def shape(study: Study) -> Outcome:
 
 
 def _measure(subject: Subject, kind: Kind, seed: int) -> Scores:
-    """AP of every class, of image codes and then of text codes."""
+    """AP of every class, mean of image and text codes."""
     run, trained = subject.run, subject.run.split.train
     train, test = run.outputs(subject.source, trained), run.outputs(subject.source, subject.unseen)
     codes = np.concatenate([pack(train.image), pack(train.text)])
     labels = np.tile(subject.labels[trained], (2, 1))
     scores = class_scores(kind, codes, labels, np.concatenate([pack(test.image), pack(test.text)]), seed)
     halves = np.split(scores, 2)
-    return np.concatenate([class_ranking(half, subject.labels[subject.unseen]) for half in halves])
+    return np.asarray(np.mean([class_ranking(half, subject.labels[subject.unseen]) for half in halves], axis=0))
 
 
 def _draw(study: Study, measured: Measured) -> Figure:
