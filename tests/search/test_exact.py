@@ -8,6 +8,7 @@ import pytest
 from kenthash.codes import Codes, hamming
 from kenthash.search import Index, compaction, kernels, mih, planner
 from kenthash.search.codefile import to_words
+from kenthash.search.store import AT_ONCE
 
 ALL = np.empty(0, np.uint64)
 
@@ -164,3 +165,18 @@ def test_a_filter_on_1_is_not_one_on_true(tmp_path: Path) -> None:
         for text, odd in (("flag = 1", 0), ("flag = true", 1), ("flag in (1, 2)", 0), ("flag in (true, 2)", 1)):
             for hits in index.search(codes, 40, filter=text):
                 assert sorted(hits.ids) == [f"{i:02}" for i in range(odd, 40, 2)]
+
+
+def test_many_hits_keep_their_own_names_and_metadata(tmp_path: Path) -> None:
+    """More than the store reads as one value; text that JSON has to escape."""
+    items = 2 * AT_ONCE + 3
+    codes, names = make_codes("clustered", items, 64), [f'"{i}\\é' for i in range(items)]
+    with Index.create(tmp_path / "many.kh", 64) as index:
+        index.add(names, codes, [{"text": f'number "{i}"\n'} for i in range(items)])
+        (hits,) = index.search(codes[:1], k=items)
+        assert hits.codes is not None
+        held = {
+            name: (entry["text"], code.tobytes())
+            for name, entry, code in zip(hits.ids, hits.metadata, hits.codes, strict=True)
+        }
+    assert held == {name: (f'number "{i}"\n', codes[i].tobytes()) for i, name in enumerate(names)}

@@ -150,7 +150,7 @@ def _by_words(clients: int, seed: int) -> list[list[bytes]]:
     ]
 
 
-def _figures(load: Load, processor: float) -> dict[str, float]:
+def _figures(load: Load, processor_seconds: float) -> dict[str, float]:
     times = 1e3 * np.array(load.seconds)
     p50, p99 = np.percentile(times, (50, 99))
     return {
@@ -159,14 +159,13 @@ def _figures(load: Load, processor: float) -> dict[str, float]:
         "p50_ms": round(float(p50), 2),
         "p99_ms": round(float(p99), 2),
         "max_ms": round(float(times.max()), 2),
-        "server_cpu_ms": round(1e3 * processor / len(times), 2),
+        "server_cpu_ms": round(1e3 * processor_seconds / len(times), 2),
         "errors": load.errors,
     }
 
 
 def _by_minute(load: Load, samples: Sequence[Sample]) -> dict[str, list[float]]:
-    """p50 and p99 of the requests due in each whole minute, and what the machine's host took away meanwhile: requests
-    are late then, whatever the server does."""
+    """p50 and p99 of the requests due in each whole minute, and what the machine's host took away meanwhile."""
     minute, times = np.array(load.due) // 60, 1e3 * np.array(load.seconds)
     whole = range(round(load.took) // 60)
     p50, p99 = np.transpose([np.percentile(times[minute == m], (50, 99)) for m in whole])
