@@ -1,9 +1,11 @@
 """`kenthash bench serve`, on a small index."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from small_service import wait_until
 
 from kenthash.bench.load import Load
 from kenthash.bench.serve import BITS, RATE, _by_minute, _figures, bench_serve, render
-from kenthash.bench.watching import Sample, memory_trend
+from kenthash.bench.watching import Sample, Watch, memory_trend
 
 
 def test_figures() -> None:
@@ -24,11 +26,38 @@ def test_figures() -> None:
 
 
 def test_figures_by_minute() -> None:
-    """By hand: 1 ms in the first minute, 3 ms in the second, when the host took a tenth; half a minute is left out."""
+    """By hand: 1 ms in the first minute, 3 ms in the second, when the host took a tenth and woke sleepers 2 ms late;
+    half a minute is left out."""
     load = Load([0.001] * 60 + [0.003] * 60 + [9.0] * 30, list(range(150)), start=1000.0, took=150.0)
     samples = [Sample(1000.0 + t, 100 + t / 60, max(t - 60, 0) * 20, t * 200) for t in range(151)]
-    assert _by_minute(load, samples) == {"p50_ms": [1.0, 3.0], "p99_ms": [1.0, 3.0], "stolen_percent": [0.0, 10.0]}
+    naps = [(1000.0 + t, 0.002 if t >= 60 else 0.0) for t in range(151)]
+    assert _by_minute(load, Watch(samples, naps)) == {
+        "p50_ms": [1.0, 3.0],
+        "p99_ms": [1.0, 3.0],
+        "wake_p99_ms": [0.0, 2.0],
+        "stolen_percent": [0.0, 10.0],
+    }
+    assert _by_minute(load, Watch()) == {"p50_ms": [1.0, 3.0], "p99_ms": [1.0, 3.0]}  # where there is no /proc
     assert memory_trend(samples) == {"start": 100, "end": 102.5, "a_minute": 1}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be held on a processor here")
+def test_a_sleeper_is_late_when_its_processor_is_taken() -> None:
+    """A process stopped for a third of a second: the naps that were due then are late by what was left of it."""
+    code = (
+        "import os, time; from kenthash.bench.watching import watched\n"
+        "with watched(os.getpid()) as watch: print(flush=True); time.sleep(1)\n"
+        "print([late for _, late in watch.naps], len(os.sched_getaffinity(0)))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline()
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.33)
+    process.send_signal(signal.SIGCONT)
+    told, _, cores = process.communicate(timeout=60)[0].rpartition(" ")
+    late = json.loads(told)
+    assert max(late) > 0.25 and sum(seconds > 0.1 for seconds in late) > 30 * int(cores)
+    assert int(cores) == len(os.sched_getaffinity(0))  # only sleepers are held on one processor
 
 
 def test_every_request_is_answered() -> None:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,14 +19,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kenthash.bench.load import Load, drive
 from kenthash.bench.search import BITS, make_codes
-from kenthash.bench.watching import Sample, memory_trend, processor, stolen, watched
+from kenthash.bench.watching import Watch, memory_trend, processor, stolen, watched
 from kenthash.errors import KenthashError
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
 from kenthash.search import Index
+
+Times = NDArray[np.float64]
 
 CLIENTS, RATE = 32, 300.0
 K = 24  # as the page asks
@@ -43,7 +46,6 @@ def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 
         with _server(index, model, Path(folder) / "log") as (host, port, process):
             result: dict[str, Any] = {"items": items, "clients": CLIENTS}
             drive(host, port, _by_id(items, 9), 2)  # connections, caches of the disk
-            samples: list[Sample] = []
 
             def ask(name: str, bodies: list[list[bytes]], for_seconds: float, rate: float | None = None) -> Load:
                 before = processor(process.pid)
@@ -51,14 +53,14 @@ def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 
                 result[name] = _figures(load, processor(process.pid) - before)
                 return load
 
-            with watched(process.pid, samples):
+            with watched(process.pid) as watch:
                 load = ask(f"by id, {RATE:g} a second", _by_id(items, 0), max(seconds, 60 * minutes), RATE)
             if minutes >= 2:
-                result["the same by minute"] = _by_minute(load, samples)
+                result["the same by minute"] = _by_minute(load, watch)
             ask("by id, as fast as it goes", _by_id(items, 1), seconds)
             ask("by words, one client", _by_words(1, 2), seconds)
             ask("by words, as fast as it goes", _by_words(CLIENTS, 3), seconds)
-            result["memory, MB"] = memory_trend(samples)
+            result["memory, MB"] = memory_trend(watch.samples)
     return result
 
 
@@ -164,17 +166,25 @@ def _figures(load: Load, processor_seconds: float) -> dict[str, float]:
     }
 
 
-def _by_minute(load: Load, samples: Sequence[Sample]) -> dict[str, list[float]]:
-    """p50 and p99 of the requests due in each whole minute, and what the machine's host took away meanwhile."""
-    minute, times = np.array(load.due) // 60, 1e3 * np.array(load.seconds)
+def _by_minute(load: Load, watch: Watch) -> dict[str, list[float]]:
+    """p50 and p99 of the requests due in each whole minute; and what the machine did meanwhile: how late it woke a
+    thread that only sleeps, and what its host took away."""
     whole = range(round(load.took) // 60)
-    p50, p99 = np.transpose([np.percentile(times[minute == m], (50, 99)) for m in whole])
-    taken = [stolen(samples, load.start + 60 * m, load.start + 60 * (m + 1)) for m in whole]
-    return {
-        "p50_ms": [round(float(t), 1) for t in p50],
-        "p99_ms": [round(float(t), 1) for t in p99],
-        "stolen_percent": [round(t, 1) for t in taken],
-    }
+    answers = _percentiles(np.array(load.due), np.array(load.seconds), whole)
+    result = {"p50_ms": [p50 for p50, _ in answers], "p99_ms": [p99 for _, p99 in answers]}
+    if watch.naps:
+        due, late = np.transpose(watch.naps)
+        result["wake_p99_ms"] = [p99 for _, p99 in _percentiles(due - load.start, late, whole)]
+    if watch.samples:
+        starts = [load.start + 60 * m for m in whole]
+        result["stolen_percent"] = [round(stolen(watch.samples, start, start + 60), 1) for start in starts]
+    return result
+
+
+def _percentiles(due: Times, seconds: Times, minutes: range) -> list[tuple[float, float]]:
+    """p50 and p99 in milliseconds of what was due in each minute."""
+    of = [np.percentile(1e3 * seconds[due // 60 == m], (50, 99)) for m in minutes]
+    return [(round(float(p50), 1), round(float(p99), 1)) for p50, p99 in of]
 
 
 def render(result: dict[str, Any]) -> str:

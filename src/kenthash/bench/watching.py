@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 STEAL = 7  # the field of /proc/stat: time that the machine's host gave to others
+NAP = 0.005  # seconds
 
 
 @dataclass(frozen=True)
@@ -30,26 +31,49 @@ def processor(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@dataclass
+class Watch:
+    """A look at a process every second; and on each processor a thread that only sleeps, with how late it was woken:
+    as late as that, through nobody's fault on this machine, is all else on it, too."""
+
+    samples: list[Sample] = field(default_factory=list)
+    naps: list[tuple[float, float]] = field(default_factory=list)  # when each was to end, and seconds until it had
+
+
 @contextmanager
-def watched(pid: int, samples: list[Sample]) -> Iterator[None]:
-    """Look at a process every second."""
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.is_set():
-            try:
-                samples.append(_look(pid))
-            except OSError:
-                return
-            stop.wait(1)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
+def watched(pid: int) -> Iterator[Watch]:
+    watch, stop = Watch(), threading.Event()
+    threads = [threading.Thread(target=_look_on, args=(pid, watch.samples, stop))]
+    if hasattr(os, "sched_setaffinity"):
+        cores = os.sched_getaffinity(0)
+        threads += [threading.Thread(target=_nap_on, args=(core, watch.naps, stop)) for core in cores]
+    for thread in threads:
+        thread.start()
     try:
-        yield
+        yield watch
     finally:
         stop.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
+
+
+def _look_on(pid: int, samples: list[Sample], stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            samples.append(_look(pid))
+        except OSError:
+            return
+        stop.wait(1)
+
+
+def _nap_on(core: int, naps: list[tuple[float, float]], stop: threading.Event) -> None:
+    """Naps are due on a schedule as requests are: one second without a processor makes all late that fall into it."""
+    os.sched_setaffinity(0, {core})  # of this thread alone
+    due = time.perf_counter()
+    while not stop.is_set():
+        due += NAP
+        time.sleep(max(due - time.perf_counter(), 0))
+        naps.append((due, time.perf_counter() - due))
 
 
 def _look(pid: int) -> Sample:
