@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 from kenthash.cli import app
 from kenthash.codes import Codes, hamming
 from kenthash.errors import DataError, UsageError
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import HeadConfig
 from kenthash.search import Index
-from kenthash.search.folder import BATCH, sync_folder
+from kenthash.search.folder import BATCH, sync_folder, walk_folder
 from kenthash.search.models import claim, model_for
 
 
@@ -56,7 +58,7 @@ def test_only_what_changed_is_encoded(photos: Path, tmp_path: Path) -> None:
     encode = AverageHash()
     with Index.create(tmp_path / "x.kh", 64) as index:
         (photos / "bad.jpg").write_text("no picture")
-        report = sync_folder(index, photos, encode)
+        report = sync_folder(index, walk_folder(photos), encode)
         assert counts(report) == (5, 0, 0, 0)
         assert report.skipped == {"photos/bad.jpg": "not a picture that can be decoded"}
         item = index.get(["photos/2024/0.png"])[0]
@@ -66,13 +68,13 @@ def test_only_what_changed_is_encoded(photos: Path, tmp_path: Path) -> None:
         }  # fmt: skip
         assert "exif" not in item.metadata
 
-        assert counts(sync_folder(index, photos, encode)) == (0, 0, 5, 0)
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (0, 0, 5, 0)
         os.utime(photos / "2024" / "1.png", (1, 1))  # touched, not changed
         paint(photos / "2024" / "2.png", 99)
         paint(photos / "new.png", 100)
         (photos / "2024" / "3.png").unlink()
         encode.seen = 0
-        assert counts(sync_folder(index, photos, encode)) == (1, 2, 2, 1)
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (1, 2, 2, 1)
         assert encode.seen == 2
         expected = encode([Image.open(photos / "2024" / "2.png")])
         changed = index.get(["photos/2024/2.png"])[0]
@@ -81,7 +83,7 @@ def test_only_what_changed_is_encoded(photos: Path, tmp_path: Path) -> None:
         rows = (photos / "metadata.jsonl").read_text().replace("a dog", "two dogs")
         (photos / "metadata.jsonl").write_text(rows)
         encode.seen = 0
-        assert counts(sync_folder(index, photos, encode)) == (0, 1, 4, 0)
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (0, 1, 4, 0)
         assert encode.seen == 0
         hits = index.search(expected, 5, filter="text = 'two dogs' or year > 2020")[0]
         assert set(hits.ids) == {"photos/2024/0.png", "photos/2024/1.png"}
@@ -95,9 +97,9 @@ def test_a_picture_that_cannot_be_an_item_is_skipped(photos: Path, tmp_path: Pat
     with (photos / "metadata.jsonl").open("a") as stream:
         stream.write(json.dumps({"file_name": "wordy.png", "text": "a" * 40_000, "texts": ["b" * 40_000]}) + "\n")
     with Index.create(tmp_path / "x.kh", 64) as index:
-        report = sync_folder(index, photos, AverageHash())
+        report = sync_folder(index, walk_folder(photos), AverageHash())
         assert counts(report) == (5, 0, 0, 0)
-        assert counts(sync_folder(index, photos, AverageHash())) == (0, 0, 5, 0)
+        assert counts(sync_folder(index, walk_folder(photos), AverageHash())) == (0, 0, 5, 0)
     assert report.skipped.keys() == {
         "photos/caf\\udce9.png", "photos/two\\nlines.png", f"photos/{deep}/deep.png", "photos/wordy.png",
     }  # fmt: skip
@@ -116,9 +118,9 @@ def test_a_folder_that_cannot_be_read_drops_nothing(
         return real(path)
 
     with Index.create(tmp_path / "x.kh", 64) as index:
-        sync_folder(index, photos, AverageHash())
+        sync_folder(index, walk_folder(photos), AverageHash())
         monkeypatch.setattr(os, "scandir", denied)
-        report = sync_folder(index, photos, AverageHash())
+        report = sync_folder(index, walk_folder(photos), AverageHash())
         assert counts(report) == (0, 0, 1, 0) and report.skipped == {"photos/2024": "Permission denied"}
         assert index.stats().items == 6
 
@@ -127,13 +129,13 @@ def test_folders_do_not_disturb_each_other(photos: Path, tmp_path: Path) -> None
     paint(tmp_path / "other" / "a.png", 7)
     paint(tmp_path / "elsewhere" / "photos" / "2024" / "0.png", 8)
     with Index.create(tmp_path / "x.kh", 64) as index:
-        sync_folder(index, photos, AverageHash())
-        assert counts(sync_folder(index, tmp_path / "other", AverageHash())) == (1, 0, 0, 0)
+        sync_folder(index, walk_folder(photos), AverageHash())
+        assert counts(sync_folder(index, walk_folder(tmp_path / "other"), AverageHash())) == (1, 0, 0, 0)
         with pytest.raises(DataError, match=r"'photos/2024/0\.png' is taken by"):
-            sync_folder(index, tmp_path / "elsewhere" / "photos", AverageHash())
+            sync_folder(index, walk_folder(tmp_path / "elsewhere" / "photos"), AverageHash())
         (tmp_path / "other" / "a.png").unlink()
         with pytest.raises(DataError, match="no pictures here"):  # an unmounted disk drops nothing
-            sync_folder(index, tmp_path / "other", AverageHash())
+            sync_folder(index, walk_folder(tmp_path / "other"), AverageHash())
         assert index.stats().items == 6
 
 
@@ -150,8 +152,8 @@ def test_an_interrupted_run_goes_on(photos: Path, tmp_path: Path) -> None:
     encode = AverageHash()
     with Index.create(tmp_path / "x.kh", 64) as index:
         with pytest.raises(KeyboardInterrupt):
-            sync_folder(index, photos, Interrupted())
-        assert counts(sync_folder(index, photos, encode)) == (5, 0, BATCH, 0)
+            sync_folder(index, walk_folder(photos), Interrupted())
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (5, 0, BATCH, 0)
     assert encode.seen == 5
 
 
@@ -174,10 +176,23 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         assert model_for(index, tmp_path / "moved") == tmp_path / "moved" / "model"
 
 
+def test_a_folder_without_pictures_leaves_no_index(tmp_path: Path) -> None:
+    head = HeadConfig()
+    Hasher(HasherConfig(16, 1280, 384, head, head, "light")).save(tmp_path / "run" / "model")
+    (tmp_path / "photos").mkdir()
+    target = tmp_path / "x.kh"
+    command = ["index", "add", str(tmp_path / "photos"), "--model", str(tmp_path / "run"), "--index", str(target)]
+    with pytest.raises(DataError, match="no pictures here"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    assert not target.exists()
+    paint(tmp_path / "photos" / "a.png", 1)
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0 and target.exists()
+
+
 def test_commands(photos: Path, tmp_path: Path) -> None:
     target = str(tmp_path / "x.kh")
     with Index.create(target, 64) as index:
-        sync_folder(index, photos, AverageHash())
+        sync_folder(index, walk_folder(photos), AverageHash())
 
     def run(*arguments: str) -> str:
         result = CliRunner().invoke(app, [*arguments, "--index", target], catch_exceptions=False)

@@ -19,7 +19,7 @@ from PIL import Image
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
 from kenthash.search import Index
-from kenthash.search.folder import sync_folder
+from kenthash.search.folder import sync_folder, walk_folder
 from kenthash.search.models import claim
 
 ITEMS, BITS = 12, 64
@@ -71,7 +71,7 @@ def make_place(folder: Path) -> Place:
     hasher = make_model(place.model)
     with Index.create(place.index, BITS) as index:
         claim(index, place.model)
-        sync_folder(index, place.photos, hasher.encode_pictures)
+        sync_folder(index, walk_folder(place.photos), hasher.encode_pictures)
     return place
 
 

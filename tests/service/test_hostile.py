@@ -246,6 +246,14 @@ def test_headers(server: Running, client: httpx.Client) -> None:
         assert b" 500 " not in raw(server, request, end=True)[:30]
 
 
+@pytest.mark.parametrize("part", ["nonsense", "bytes=5-2", "bytes=99999999-", "bytes=" + ",".join(["0-1"] * 1000)])
+def test_parts_of_files_are_not_given(client: httpx.Client, part: str) -> None:
+    for address in ("/", "/static/style.css", f"/items/{name(0)}/image"):
+        whole = client.get(address)
+        asked = client.get(address, headers={"Range": part})
+        assert asked.status_code == whole.status_code == 200 and asked.content == whole.content
+
+
 def test_schemathesis_finds_no_failure(server: Running, client: httpx.Client, place: Place, tmp_path: Path) -> None:
     """Requests made from the OpenAPI description, good and bad: none may end in a 500, or in what is not described."""
     command = [

@@ -52,18 +52,16 @@ def add(
 
 
 def _add_folder(folder: Path, model: Path, target: str) -> dict[str, object]:
-    from kenthash.errors import DataError
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index
-    from kenthash.search.folder import sync_folder
+    from kenthash.search.folder import sync_folder, walk_folder
     from kenthash.search.models import claim, model_folder
 
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder")
+    walk = walk_folder(folder)  # first: a folder without pictures leaves no index behind
     hasher = Hasher.load(model_folder(model))
     with Index.open_or_create(target, hasher.bits) as index:
         claim(index, model)
-        report = asdict(sync_folder(index, folder, hasher.encode_pictures))
+        report = asdict(sync_folder(index, walk, hasher.encode_pictures))
         if report["added"] or report["changed"] or report["removed"]:
             index.compact()
     return report

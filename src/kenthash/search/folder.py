@@ -51,9 +51,10 @@ class _Picture:
 
 
 @dataclass
-class _Walk:
-    """What a walk through the folder met."""
+class Walk:
+    """What a walk through a folder met."""
 
+    folder: Path
     pictures: list[_Picture] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)  # pictures that cannot be items
     unread: dict[str, str] = field(default_factory=dict)  # files and folders of which nothing is known
@@ -66,10 +67,8 @@ class _Fetched:
     fault: str = ""
 
 
-def sync_folder(index: Index, folder: Path, encode: Callable[[Sequence[Image.Image]], Codes]) -> Report:
+def sync_folder(index: Index, walk: Walk, encode: Callable[[Sequence[Image.Image]], Codes]) -> Report:
     """Bring the index in line with a folder; `encode` turns pictures into codes."""
-    folder = folder.resolve()
-    walk = _walk(folder)
     report, kept = Report(skipped={_printable(name): why for name, why in (walk.faults | walk.unread).items()}), set()
     count = len(walk.pictures)
     with ThreadPoolExecutor(min(8, cores())) as pool, bar(count, "index", "pictures") as progress:
@@ -78,7 +77,7 @@ def sync_folder(index: Index, folder: Path, encode: Callable[[Sequence[Image.Ima
             kept |= _sync_batch(index, batch, encode, pool, report)
             progress.update(len(batch))
     unread = tuple(walk.unread)
-    gone = [name for name in _ids_below(index, folder) if name not in kept and not name.startswith(unread)]
+    gone = [name for name in _ids_below(index, walk.folder) if name not in kept and not name.startswith(unread)]
     for start in range(0, len(gone), 10_000):
         report.removed += index.remove(gone[start : start + 10_000])
     return report
@@ -116,11 +115,12 @@ def _sync_batch(
     return {p.id for p in batch} - report.skipped.keys()
 
 
-def _walk(folder: Path) -> _Walk:
+def walk_folder(folder: Path) -> Walk:
     """The picture files in order, without hidden ones; links to folders are not followed."""
+    folder = folder.resolve()
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder")
-    rows, met = _rows(folder), _Walk()
+    rows, met = _rows(folder), Walk(folder)
 
     def name_of(path: Path) -> str:
         return f"{folder.name}/{path.relative_to(folder).as_posix()}"
@@ -143,7 +143,7 @@ def _walk(folder: Path) -> _Walk:
     return met
 
 
-def _meet(path: Path, name: str, row: Metadata, met: _Walk) -> None:
+def _meet(path: Path, name: str, row: Metadata, met: Walk) -> None:
     about = path.stat()
     if not stat.S_ISREG(about.st_mode):
         return
