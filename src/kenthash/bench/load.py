@@ -11,6 +11,9 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import cast
+
+import uvloop
 
 from kenthash.errors import KenthashError
 
@@ -35,8 +38,7 @@ class _Client(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's do not say that they are
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -50,18 +52,23 @@ class _Client(asyncio.Protocol):
             self.answer.set_result(int(head[9:12]))
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(0)
 
     async def ask(self, request: bytes) -> int:
         """The status; 0 where the connection broke or nothing came."""
         assert self.transport is not None
-        self.answer = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.answer = loop.create_future()
         self.transport.write(request)
+        timer = loop.call_later(LIMIT, self._give_up)
         try:
-            return await asyncio.wait_for(self.answer, LIMIT)
-        except TimeoutError:
-            return 0
+            return await self.answer
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         if self.transport is not None:
@@ -118,7 +125,7 @@ def _process(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this
     gc.freeze()  # a pause for collecting here would count as the server's
     try:
-        pipe.send(asyncio.run(_all(host, port, bodies, seconds, rate)))
+        pipe.send(uvloop.run(_all(host, port, bodies, seconds, rate)))
     except OSError as error:
         pipe.send(KenthashError(f"{host}, port {port}: the server does not answer any more: {error}"))
 
