@@ -33,8 +33,8 @@ BITS = 16
 # A study's folder is reused by later versions: runs keep their names.
 CAUSES = [
     *("kdph-printed", "kdph-printed-threshold", "kdph-printed-rate", "kdph", "kdph-no-alignment", "kdph-no-uniform"),
-    *("kdph-proxies-irrelevance", "kdph-vmf", "kdph-wide", "kaph-proxies", "kaph-no-proxies", "kaph", "kaph-across"),
-    *("kaph-flat", "kaph-plain", "kaph-vmf", "kaph-point", "kdph-printed-on-queries"),
+    *("kdph-proxies-irrelevance", "kdph-vmf", "kdph-wide", "kdph-hinge", "kaph-proxies", "kaph-no-proxies", "kaph"),
+    *("kaph-across", "kaph-flat", "kaph-plain", "kaph-vmf", "kaph-point", "kdph-printed-on-queries"),
 ]
 ABLATION = ["kdph-point", "kdph-vmf", "kdph-no-irrelevance", "kdph-no-alignment", "kdph-no-uniform", "kdph"]
 SETTINGS = {

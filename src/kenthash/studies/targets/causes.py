@@ -39,6 +39,8 @@ def variants() -> list[Variant]:
     def kaph(**settings: Any) -> dict[str, Any]:
         return {"method": "kaph", "settings": settings}
 
+    hinge = {**METHODS["kaph"].recipe, **kdph(epsilon=0.0, zeta=0.0, eta=0.0)}
+
     return [
         Variant("kdph-printed", "KDPH as printed", printed),
         Variant("kdph-printed-threshold", "with a threshold in irrelevance", threshold, "kdph-printed"),
@@ -49,7 +51,8 @@ def variants() -> list[Variant]:
         Variant("kdph-proxies-irrelevance", "without both", kdph(zeta=0.0, eta=0.0), "kdph"),
         Variant("kdph-vmf", "without even powers (vMF)", kdph(proxy="vmf"), "kdph"),
         Variant("kdph-wide", "with KAPH's head", {**kdph(), "head": wide}, "kdph"),
-        Variant("kaph-proxies", "Kent proxies by softmax, nothing else", kaph(ranking=0.0, proxies=1.0), "kdph-wide"),
+        Variant("kdph-hinge", "Kent proxies by the hinge, nothing else", hinge, "kdph-wide"),
+        Variant("kaph-proxies", "the same by softmax", kaph(ranking=0.0, proxies=1.0), "kdph-hinge"),
         Variant("kaph-no-proxies", "average precision, nothing else", kaph(proxies=0.0), "kaph-proxies"),
         Variant("kaph", "both: KAPH", kaph(), "kaph-no-proxies"),
         Variant("kaph-across", "without ranking within a modality", kaph(within=0.0), "kaph"),
