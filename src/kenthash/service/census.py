@@ -1,11 +1,12 @@
-"""A walk through all items in the background: how often each label comes, and the codes of the items' texts."""
+"""All items in the background: how often each label comes, and the codes of the items' texts."""
 
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 from kenthash.errors import KenthashError
-from kenthash.search import Index
+from kenthash.search import Index, Item
 from kenthash.service import logs
 from kenthash.service.encoding import Encoding
 from kenthash.service.texts import TextCodes
@@ -61,21 +62,29 @@ class Census:
                 self._changed.wait()
 
     def _walk(self) -> None:
+        """Twice: counting takes a moment, encoding texts for the first time minutes."""
         counts: Counter[str] = Counter()
-        self.texts.begin()
-        after = ""
-        while (names := self._index.list_ids(after, STEP)) and not self._stop.is_set():
-            start = time.monotonic()
-            items = [item for item in self._index.get(names) if item is not None]
+        for items in self._all_items():
             for item in items:
                 labels = item.metadata.get("labels")
                 if isinstance(labels, list) and len(counts) < MAX_LABELS:
                     counts.update(labels)
-            self.texts.add(items)
-            after = names[-1]
-            self._stop.wait(PAUSE * (time.monotonic() - start))
         if self._stop.is_set():
             return
         self.labels = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        self.texts.begin()
+        for items in self._all_items():
+            self.texts.add(items)
+        if self._stop.is_set():
+            return
         self.complete = True
         self.texts.finish()
+
+    def _all_items(self) -> Iterator[list[Item]]:
+        """In steps, with a pause after each; fewer when it is to stop."""
+        after = ""
+        while (names := self._index.list_ids(after, STEP)) and not self._stop.is_set():
+            start = time.monotonic()
+            yield [item for item in self._index.get(names) if item is not None]
+            after = names[-1]
+            self._stop.wait(PAUSE * (time.monotonic() - start))

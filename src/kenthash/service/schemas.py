@@ -102,7 +102,7 @@ class Label(BaseModel):
 
 class Labels(BaseModel):
     labels: list[Label]
-    complete: bool = Field(description="False while the items are still being counted")
+    complete: bool = Field(description="False while items are still being counted or their texts encoded")
 
 
 class StatsAnswer(BaseModel):

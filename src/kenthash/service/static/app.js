@@ -219,7 +219,7 @@ async function learn(wait = 500) {
     else if (late && state.find === "texts" && !answer) run(); // it was asked too early
   }
   const whole = counted.complete !== false && about.finds.includes("texts");
-  if (!whole && wait < 60_000) setTimeout(() => learn(2 * wait).catch(() => {}), wait);
+  if (!whole && wait < 600_000) setTimeout(() => learn(2 * wait).catch(() => {}), wait);
 }
 
 async function boot() {
