@@ -209,7 +209,7 @@ def test_commands(photos: Path, tmp_path: Path) -> None:
     only = json.loads(run("search", "--like", everything[0], "--filter", "labels has 'cat'", "--json"))
     assert [hit["id"] for hit in only] == everything[1:2]
     table = run("search", "--like", everything[0], "--filter", "year = 2021")
-    assert f"of 64 bits differ  {everything[1]}" in table and "\x1b" not in table
+    assert f"of 64 bits differ  {everything[1]}  a cat\n" in table and "\x1b" not in table  # the first of its texts
     assert run("index", "export", "--out", str(tmp_path / "codes")).strip() == "5"
     copied = ["index", "add", "--codes", str(tmp_path / "codes"), "--index", str(tmp_path / "y.kh"), "--json"]
     assert json.loads(CliRunner().invoke(app, copied, catch_exceptions=False).stdout) == {"added": 5}

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from kenthash.codes import Codes
     from kenthash.search import Hits, Index
+    from kenthash.search.engine import Metadata
 
 
 def search(
@@ -84,10 +85,19 @@ def _show(hits: "Hits", keep: list[int], bits: int) -> None:
         entry = hits.metadata[i]
         if how and isinstance(path := entry.get("path"), str):
             typer.echo(thumbnails.escape(Path(path), how), nl=False)
-        texts = entry.get("text") or entry.get("texts") or entry.get("labels") or ""
         line = f"{rank:>3}  {hits.distances[i]:>3} of {bits} bits differ  {hits.ids[i]:<{wide}}  "
-        told = texts if isinstance(texts, str) else ", ".join(texts) if isinstance(texts, list) else str(texts)
-        typer.echo((line + _plain(told)[: max(room - len(line), 20)]).rstrip())
+        typer.echo((line + _plain(_told(entry))[: max(room - len(line), 20)]).rstrip())
+
+
+def _told(entry: "Metadata") -> str:
+    """The first text of an item, as on the page, or else its labels."""
+    for key in ("text", "texts", "labels"):
+        value = entry.get(key)
+        if value and isinstance(value, list):
+            return ", ".join(value) if key == "labels" else value[0]
+        if value:
+            return str(value)
+    return ""
 
 
 def _plain(text: str) -> str:
