@@ -78,7 +78,7 @@ def _nap_on(core: int, naps: list[tuple[float, float]], stop: threading.Event) -
 
 def _look(pid: int) -> Sample:
     status, stat = Path(f"/proc/{pid}/status").read_text(), Path("/proc/stat").read_text()
-    ticks = [int(field) for field in stat.partition("\n")[0].split()[1:9]]  # what follows is part of the first two
+    ticks = [int(value) for value in stat.partition("\n")[0].split()[1:9]]  # what follows is part of the first two
     return Sample(time.perf_counter(), int(status.partition("VmRSS:")[2].split()[0]) / 1024, ticks[STEAL], sum(ticks))
 
 
