@@ -1,4 +1,4 @@
-"""What /proc tells of a process and its machine while a bench runs; where there is no /proc, nothing."""
+"""What a process and its machine do while a bench runs, as far as the system tells."""
 
 import os
 import threading
@@ -34,7 +34,7 @@ def processor(pid: int) -> float:
 @dataclass
 class Watch:
     """A look at a process every second; and on each processor a thread that only sleeps, with how late it was woken:
-    as late as that, through nobody's fault on this machine, is all else on it, too."""
+    what keeps it waiting keeps a server waiting, too."""
 
     samples: list[Sample] = field(default_factory=list)
     naps: list[tuple[float, float]] = field(default_factory=list)  # when each was to end, and seconds until it had

@@ -91,13 +91,10 @@ def _show(hits: "Hits", keep: list[int], bits: int) -> None:
 
 def _told(entry: "Metadata") -> str:
     """The first text of an item, as on the page, or else its labels."""
-    for key in ("text", "texts", "labels"):
-        value = entry.get(key)
-        if value and isinstance(value, list):
-            return ", ".join(value) if key == "labels" else value[0]
-        if value:
-            return str(value)
-    return ""
+    from kenthash.search.engine import texts_of
+
+    texts, labels = texts_of(entry), entry.get("labels")
+    return texts[0] if texts else ", ".join(labels) if isinstance(labels, list) else str(labels or "")
 
 
 def _plain(text: str) -> str:

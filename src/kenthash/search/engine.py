@@ -20,6 +20,15 @@ Value = str | int | float | bool | list[str] | None
 Metadata = dict[str, Value]
 
 
+def texts_of(metadata: Metadata) -> list[str]:
+    """The texts of an item, the first of which is shown."""
+    found: list[str] = []
+    for key in ("text", "texts"):
+        value = metadata.get(key)
+        found += [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return [text for text in dict.fromkeys(found) if text.strip()]
+
+
 @dataclass(frozen=True)
 class Item:
     id: str

@@ -53,12 +53,7 @@ def _past_layers(app: FastAPI, search: Callable[[Request], Awaitable[Response]])
     route = Route(routes_search.PATH, search, methods=["POST"])
 
     async def short(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        if (scope["method"], scope["path"]) != ("POST", route.path):
-            # Files go out whole: a part of a small picture helps nobody, and a wrong one is refused in plain text.
-            scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
+        if scope["type"] != "http" or (scope["method"], scope["path"]) != ("POST", route.path):
             await app(scope, receive, send)
             return
         scope["route"] = route

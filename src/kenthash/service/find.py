@@ -8,7 +8,7 @@ import orjson
 
 from kenthash.codes import Codes
 from kenthash.search import Item
-from kenthash.search.engine import Metadata
+from kenthash.search.engine import Metadata, texts_of
 from kenthash.search.filters import Filter
 from kenthash.search.index import CONTROL, MAX_ID, MAX_K
 from kenthash.service.batching import Code
@@ -16,7 +16,7 @@ from kenthash.service.files import OURS
 from kenthash.service.problems import Problem
 from kenthash.service.schemas import Options
 from kenthash.service.state import Served
-from kenthash.service.texts import Found, found, texts_of
+from kenthash.service.texts import Found, found
 
 
 def find(

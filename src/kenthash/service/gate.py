@@ -56,6 +56,8 @@ class Gate:
         if refusal is not None:
             await refusal.response()(scope, receive, exchange.send)
             return
+        # Files go out whole: a part of a small picture helps nobody, and a wrong one would be refused in plain text.
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
         self.at_work += 1
         self.metrics.in_flight.set(self.at_work)
         try:

@@ -16,7 +16,7 @@ import numpy as np
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError
 from kenthash.search import Hits, Index, Item
-from kenthash.search.engine import Metadata
+from kenthash.search.engine import Metadata, texts_of
 from kenthash.search.filters import Filter
 from kenthash.search.index import MAX_ID, MAX_K
 from kenthash.service.encoding import Encoding
@@ -32,15 +32,6 @@ class Found(NamedTuple):
     distance: int
     metadata: Metadata
     code: bytes
-
-
-def texts_of(metadata: Metadata) -> list[str]:
-    """The texts of an item, the first of which is shown."""
-    found: list[str] = []
-    for key in ("text", "texts"):
-        value = metadata.get(key)
-        found += [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return [text for text in dict.fromkeys(found) if text.strip()]
 
 
 def found(hits: Hits) -> list[Found]:
