@@ -92,8 +92,8 @@ def causes(study: Study) -> Outcome:
         target="causes",
         title="Why KDPH loses on signed codes, and what wins",
         measured="One thing is changed at a time, from KDPH as printed to KAPH. `change` is of the mean of both "
-        "directions, against the variant that differs in that one thing; the hinge alone drops all other terms at once, "
-        "and has KAPH's batch and rates. `real` is the same outputs before signing.",
+        "directions, against the variant that differs in that one thing; the hinge alone drops all other terms, and "
+        "has KAPH's batch and rates. `real` is the same outputs before signing.",
         paper="The paper reports KDPH ahead of all baselines.",
         seen=[_sentence(v, tried, cells, lengths) for v in tried if v.against],
         sheets=[Sheet(head, table, f"mAP@ALL of signed codes. {study.basis_of_lengths}")],
