@@ -90,3 +90,17 @@ def test_no_server(address: str) -> None:
         Index.open(address)
     assert time.monotonic() - started < 15
     assert "\n" not in str(refused.value) and "secret" not in str(refused.value)
+
+
+def test_a_closed_index_says_so(target: Callable[[str], str]) -> None:
+    code = np.zeros((1, 8), np.uint8)
+    index = Index.create(target("closed"), bits=64)
+    index.close()
+    index.close()  # a second time is no error
+    for call in (
+        lambda: index.search(code), lambda: index.search(code[:0]), lambda: index.get(["a"]),
+        lambda: index.remove(["a"]), lambda: index.add(["a"], code), lambda: index.upsert(["a"], code),
+        lambda: index.note("a", "b"), index.notes, index.list_ids, index.stats, index.compact,
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=r"^[^\n]*the index is closed: open it again$"):
+            call()

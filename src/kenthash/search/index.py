@@ -53,6 +53,7 @@ class Index:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._closed = False
 
     @classmethod
     def create(cls, target: str | Path, bits: int, **options: Any) -> Self:
@@ -82,18 +83,18 @@ class Index:
 
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata] | None = None) -> None:
         """Add items. When this returns they are kept for good; an id that exists is an error, and nothing is added."""
-        self.engine.add(*self._items(ids, codes, metadata))
+        self._open_engine().add(*self._items(ids, codes, metadata))
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata] | None = None) -> None:
         """Add items, replacing those whose id exists."""
-        self.engine.upsert(*self._items(ids, codes, metadata))
+        self._open_engine().upsert(*self._items(ids, codes, metadata))
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove items and return how many there were; unknown ids are ignored."""
-        return self.engine.remove(_strings(ids))
+        return self._open_engine().remove(_strings(ids))
 
     def get(self, ids: Sequence[str]) -> list[Item | None]:
-        return self.engine.get(_strings(ids))
+        return self._open_engine().get(_strings(ids))
 
     def search(
         self, codes: Codes, k: int = 10, radius: int | None = None, filter: Filter | str | None = None
@@ -107,31 +108,32 @@ class Index:
         if radius is not None and not 0 <= radius <= self.bits:
             raise UsageError(f"radius {radius}: must be from 0 to the {self.bits} bits of the index")
         self._check_codes(codes)
-        return self.engine.search(codes, k, radius, parse(filter) if isinstance(filter, str) else filter)
+        return self._open_engine().search(codes, k, radius, parse(filter) if isinstance(filter, str) else filter)
 
     def list_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """Up to `limit` ids that come after `after`, in plain string order."""
         if not 1 <= limit <= MAX_LIST:
             raise UsageError(f"limit {limit}: must be from 1 to {MAX_LIST:,}")
         (start,) = _strings(after)
-        return self.engine.list_ids(start, limit)
+        return self._open_engine().list_ids(start, limit)
 
     def notes(self) -> dict[str, str]:
-        return self.engine.notes()
+        return self._open_engine().notes()
 
     def note(self, key: str, value: str) -> None:
         if UNENCODABLE.search(key + value):
             raise DataError(f"note {key!r}: {value[:60]!r} holds half a character or a zero byte, which cannot be kept")
-        self.engine.note(key, value)
+        self._open_engine().note(key, value)
 
     def stats(self) -> Stats:
-        return self.engine.stats()
+        return self._open_engine().stats()
 
     def compact(self) -> None:
         """Put the index in its best form: for a local one, sorted codes and the tables of the fast search."""
-        self.engine.compact()
+        self._open_engine().compact()
 
     def close(self) -> None:
+        self._closed = True
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -141,6 +143,11 @@ class Index:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _open_engine(self) -> Engine:
+        if self._closed:
+            raise UsageError("the index is closed: open it again")
+        return self.engine
 
     def _check_codes(self, codes: Codes) -> None:
         if not isinstance(codes, np.ndarray) or codes.dtype != np.uint8:

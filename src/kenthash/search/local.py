@@ -1,7 +1,8 @@
 """The local engine: an SQLite file as the truth, a code file for speed, exact search on all cores of one machine.
 
-Threads may search at once, each with its own connection; the kernels hold no interpreter lock. Several processes may
-open one index: writers take turns, and every search sees one state of the store, from its codes to its metadata.
+Threads may search at once, each call with a connection of its own; the kernels hold no interpreter lock. Several
+processes may open one index: writers take turns, and every search sees one state of the store, from its codes to its
+metadata.
 """
 
 import json
@@ -11,6 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from kenthash.cores import cores
 from kenthash.errors import KenthashError, UsageError
 from kenthash.search import codefile, compaction, kernels, snapshot
 from kenthash.search.codefile import to_words
+from kenthash.search.connections import Connections
 from kenthash.search.engine import Hits, Item, Metadata, Stats
 from kenthash.search.filters import Filter, matches
 from kenthash.search.kernels import Keys, Words
@@ -44,9 +47,7 @@ class LocalEngine:
         self.bits, self.path = store.bits, store.path
         self.threads = cores()
         self._pool = ThreadPoolExecutor(self.threads)
-        self._own = threading.local()
-        self._own.store = store
-        self._stores = [store]
+        self.connections = Connections(store, at_end=partial(self._pool.shutdown, wait=False))
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._not_before = 0.0  # by the monotonic clock: when the code file may be tried again
@@ -62,87 +63,87 @@ class LocalEngine:
     def open(cls, target: str | Path) -> "LocalEngine":
         return cls(Store.open(Path(target)))
 
-    @property
-    def store(self) -> Store:
-        """This thread's connection."""
-        if not hasattr(self._own, "store"):
-            self._own.store = self._stores[0].another()
-            with self._lock:
-                self._stores.append(self._own.store)
-        store: Store = self._own.store
-        return store
-
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
-        self.store.add(ids, codes, metadata)
+        with self.connections.one() as store:
+            store.add(ids, codes, metadata)
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
-        self.store.upsert(ids, codes, metadata)
+        with self.connections.one() as store:
+            store.upsert(ids, codes, metadata)
 
     def remove(self, ids: Sequence[str]) -> int:
-        return self.store.remove(ids)
+        with self.connections.one() as store:
+            return store.remove(ids)
 
     def get(self, ids: Sequence[str]) -> list[Item | None]:
-        return self.store.get(ids)
+        with self.connections.one() as store:
+            return store.get(ids)
 
     def list_ids(self, after: str, limit: int) -> list[str]:
-        return self.store.list_ids(after, limit)
+        with self.connections.one() as store:
+            return store.list_ids(after, limit)
 
     def notes(self) -> dict[str, str]:
-        return self.store.notes()
+        with self.connections.one() as store:
+            return store.notes()
 
     def note(self, key: str, value: str) -> None:
-        self.store.note(key, value)
+        with self.connections.one() as store:
+            store.note(key, value)
 
     def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         if not len(codes):
             return []
         queries = to_words(np.ascontiguousarray(codes).tobytes(), len(codes), self.bits)
         reach = self.bits if radius is None else radius
-        for attempt in range(ATTEMPTS):
-            with self.store.reading():
-                mark = self.store.mark()
-                due = attempt == 0 and self._is_due(mark)
-                state = None if due else self._current(mark, last=attempt == ATTEMPTS - 1)
-                if state is not None:
-                    if filter is None:
-                        return self._nearest(state, queries, k, reach, None)
-                    return self._filtered_search(state, queries, k, reach, filter)
-            if due:
-                self._compact(mark)
+        with self.connections.one() as store:
+            for attempt in range(ATTEMPTS):
+                with store.reading():
+                    mark = store.mark()
+                    due = attempt == 0 and self._is_due(mark)
+                    state = None if due else self._current(store, mark, last=attempt == ATTEMPTS - 1)
+                    if state is not None:
+                        if filter is None:
+                            return self._nearest(store, state, queries, k, reach, None)
+                        return self._filtered_search(store, state, queries, k, reach, filter)
+                if due:
+                    self._compact(store, mark)
         raise AssertionError("the last attempt always has a state")
 
-    def _filtered_search(self, state: Snapshot, queries: Words, k: int, radius: int, filter: Filter) -> list[Hits]:
+    def _filtered_search(
+        self, store: Store, state: Snapshot, queries: Words, k: int, radius: int, filter: Filter
+    ) -> list[Hits]:
         """If the filter is true of k of the nearest few, those are the answer; if not, it is asked of all items."""
         if len(queries) > FEW:
-            return self._nearest(state, queries, k, radius, self._allowed(state, filter))
+            return self._nearest(store, state, queries, k, radius, self._allowed(store, state, filter))
         look = max(FIRST_LOOK, 4 * k)
-        near = self._nearest(state, queries, look, radius, None)
+        near = self._nearest(store, state, queries, look, radius, None)
         answers = [_matching(hits, filter, k) for hits in near]
         short = [q for q in range(len(near)) if len(answers[q]) < k and len(near[q]) == look]
         if short:
-            rest = self._nearest(state, queries[short], k, radius, self._allowed(state, filter))
+            rest = self._nearest(store, state, queries[short], k, radius, self._allowed(store, state, filter))
             for q, hits in zip(short, rest, strict=True):
                 answers[q] = replace(hits, looked_at=(hits.looked_at or 0) + (near[q].looked_at or 0))
         return answers
 
-    def _allowed(self, state: Snapshot, filter: Filter) -> tuple[Words, Words]:
+    def _allowed(self, store: Store, state: Snapshot, filter: Filter) -> tuple[Words, Words]:
         """The slots for which a filter is true; those of the last filter are kept."""
         text = repr(filter)  # filters themselves do not tell `a = 1` from `a = true`, since to Python 1 equals True
         last = self._filtered
         if last is None or last[0] != text or last[1] is not state:
-            last = (text, state, state.allowed(self.store.matching(filter)))
+            last = (text, state, state.allowed(store.matching(filter)))
             self._filtered = last
         return last[2]
 
     def _nearest(
-        self, state: Snapshot, queries: Words, k: int, radius: int, allowed: tuple[Words, Words] | None
+        self, store: Store, state: Snapshot, queries: Words, k: int, radius: int, allowed: tuple[Words, Words] | None
     ) -> list[Hits]:
         """The nearest of both parts, merged by distance and id, with metadata from the store."""
         looked_at = np.zeros(len(queries), np.int64)
         most = max(min(k, state.items), 1)
         base, fresh = state.search(queries, most, radius, allowed, self._pool, self.threads, looked_at)
         found = [_rows(state, old, new, radius) for old, new in zip(base, fresh, strict=True)]
-        named = self.store.named(sorted({row for rows, _ in found for row in rows}))
+        named = store.named(sorted({row for rows, _ in found for row in rows}))
         answers = []
         for (rows, distances), looked in zip(found, looked_at.tolist(), strict=True):
             best = sorted((d, *named[row]) for d, row in zip(distances, rows, strict=True))[:k]
@@ -152,8 +153,8 @@ class LocalEngine:
             answers.append(Hits([name for _, name, _, _ in best], distance, entries, codes, looked))
         return answers
 
-    def _current(self, mark: Mark, last: bool) -> Snapshot | None:
-        """The state of this thread's transaction, which stands at `mark`: the newest one known, caught up; or one anew
+    def _current(self, store: Store, mark: Mark, last: bool) -> Snapshot | None:
+        """The state of the store's transaction, which stands at `mark`: the newest one known, caught up; or one anew
         from the code file.
 
         None where the transaction began too early: another thread has gone on, or the code file has been replaced.
@@ -163,12 +164,12 @@ class LocalEngine:
             ahead = state is not None and (state.mark.row > mark.row or state.mark.removal > mark.removal)
             if ahead and not last:
                 return None
-            if state is None or ahead or state.mark.removal < self.store.log_start():
-                base = compaction.code_file(self.store)
-                if base is None and not last and self.store.about("codes"):
+            if state is None or ahead or state.mark.removal < store.log_start():
+                base = compaction.code_file(store)
+                if base is None and not last and store.about("codes"):
                     return None
                 state = snapshot.of_file(base or codefile.empty(-(-self.bits // 64)))
-            self._snapshot = state.caught_up(self.store, mark)
+            self._snapshot = state.caught_up(store, mark)
             return self._snapshot
 
     def _is_due(self, mark: Mark) -> bool:
@@ -176,11 +177,11 @@ class LocalEngine:
         state = self._snapshot
         return time.monotonic() >= self._not_before and (state is None or compaction.lags(state.base, mark))
 
-    def _compact(self, mark: Mark) -> None:
+    def _compact(self, store: Store, mark: Mark) -> None:
         """Make the code file anew, unless the one there is not as far behind as the known state."""
-        if compaction.lags(compaction.code_file(self.store), mark):
+        if compaction.lags(compaction.code_file(store), mark):
             try:
-                compaction.compact(self.store, self.threads, only_if_due=True)
+                compaction.compact(store, self.threads, only_if_due=True)
             except KenthashError as error:  # such as a reader that may not write: then the rest is held in memory
                 logger.info("the code file was not made anew: %s", error)
                 self._not_before = time.monotonic() + PAUSE
@@ -189,21 +190,24 @@ class LocalEngine:
             self._snapshot = None
 
     def compact(self) -> None:
-        compaction.compact(self.store, self.threads)
+        with self.connections.one() as store:
+            compaction.compact(store, self.threads)
         with self._lock:
             self._snapshot = None
 
     def stats(self) -> Stats:
         files = [self.path, self.path.with_name(self.path.name + "-wal")]
-        base = compaction.code_file(self.store)
+        with self.connections.one() as store:
+            base = compaction.code_file(store)
+            items, form = store.count(), store.form
         size = sum(file.stat().st_size for file in files if file.exists()) + (base.bytes if base else 0)
         return Stats(
             "local",
-            self.store.count(),
+            items,
             self.bits,
             size,
             {
-                "form": self.store.form,
+                "form": form,
                 "in the code file": len(base.codes) if base else 0,
                 "code file bytes": base.bytes if base else 0,
                 "tables": len(base.tables.cuts) if base and base.tables else 0,
@@ -211,9 +215,7 @@ class LocalEngine:
         )
 
     def close(self) -> None:
-        self._pool.shutdown()
-        for store in self._stores:
-            store.close()
+        self.connections.close()
 
 
 def _rows(state: Snapshot, base: Keys, fresh: Keys, radius: int) -> tuple[list[int], list[int]]:

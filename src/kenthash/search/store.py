@@ -47,7 +47,7 @@ class Mark:
 
 
 class Store:
-    """One connection. Threads that search at once hold one each."""
+    """One connection, for one call at a time (see `connections`)."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.connection = path, connection
@@ -64,9 +64,6 @@ class Store:
     @classmethod
     def open(cls, path: Path) -> "Store":
         return cls(path, open_file(path))
-
-    def another(self) -> "Store":
-        return Store.open(self.path)
 
     def about(self, key: str) -> str | int | None:
         found = self.connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()

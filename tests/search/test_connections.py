@@ -1,0 +1,93 @@
+"""The connections of a local index: few, however many threads come and go, and closed when the last call has ended."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kenthash.errors import DataError, UsageError
+from kenthash.search import Index
+from kenthash.search.connections import KEPT
+from kenthash.search.local import LocalEngine
+
+CODES = np.random.default_rng(0).integers(0, 256, (50, 8), np.uint8)
+IDS = [f"{i:02}" for i in range(50)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "x.kh"
+    with Index.create(path, 64) as index:
+        index.add(IDS, CODES)
+    return path
+
+
+def descriptors(path: Path) -> int:
+    """Of this process, for the files of an index."""
+    files = [(one.stat().st_dev, one.stat().st_ino) for one in path.parent.glob(f"{path.name}*")]
+    found = 0
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208
+        try:
+            about = os.fstat(int(name))
+        except OSError:  # the one that listed them
+            continue
+        found += (about.st_dev, about.st_ino) in files
+    return found
+
+
+def test_threads_that_have_ended_leave_nothing_behind(path: Path) -> None:
+    with Index.open(path) as index:
+        index.search(CODES[:1])
+        before = descriptors(path)
+        for i in range(30):
+            thread = threading.Thread(target=lambda i=i: index.search(CODES[i : i + 1]))
+            thread.start()
+            thread.join()
+        assert 0 < before == descriptors(path)
+    assert descriptors(path) == 0
+
+
+def test_calls_at_once_have_a_connection_each_and_few_are_kept(path: Path) -> None:
+    engine, calls = LocalEngine.open(path), 3 * KEPT
+    together = threading.Barrier(calls)
+
+    def call(_: int) -> int:
+        with engine.connections.one() as store:
+            together.wait()
+            return store.count()
+
+    for _ in range(3):
+        with ThreadPoolExecutor(calls) as pool:
+            assert list(pool.map(call, range(calls))) == [50] * calls
+        # The log of each connection that is kept, the index of the logs, and the file once for each call: SQLite reuses
+        # its descriptors, and closes them with the last connection.
+        assert descriptors(path) == KEPT + 1 + calls
+    engine.close()
+    assert descriptors(path) == 0
+
+
+def test_a_call_under_way_ends_well_though_the_index_is_closed(path: Path) -> None:
+    engine = LocalEngine.open(path)
+    with engine.connections.one() as store:
+        engine.close()
+        with store.writing() as connection:
+            connection.execute("INSERT INTO notes VALUES ('late', 'but whole')")
+        with pytest.raises(UsageError, match=r"x\.kh: the index is closed"):
+            engine.notes()
+    assert descriptors(path) == 0
+    with Index.open(path) as index:
+        assert index.notes() == {"late": "but whole"}
+
+
+def test_another_index_under_the_same_name_is_not_read(path: Path, tmp_path: Path) -> None:
+    Index.create(tmp_path / "y.kh", 64).close()
+    engine = LocalEngine.open(path)
+    with engine.connections.one() as store:
+        (tmp_path / "y.kh").replace(path)
+        with pytest.raises(DataError, match=r"x\.kh: another index has taken the place"):
+            engine.list_ids("", 10)  # by a second connection, as the first one is in use
+        assert store.count() == 50
+    engine.close()
