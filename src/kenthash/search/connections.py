@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kenthash.errors import DataError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search.store import Store
 
 KEPT = 8  # connections between calls
@@ -34,9 +34,14 @@ class Connections:
             store = self._idle.pop() if self._idle else None
             self._in_use += 1
         try:
+            if store is not None and store.outdated():
+                store.close()
+                store = None
             if store is None:
                 store = self._another()
             yield store
+            if store.outdated():
+                raise KenthashError(f"{self._path}: was changed while it was read: ask again")
         finally:
             self._give_back(store)
 

@@ -1,5 +1,6 @@
 """The SQLite file of a local index: its schema and how that grew, and what is refused when one is opened."""
 
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ CACHE_KIB = 128 << 10  # at most; for large additions
 HEAD = b"SQLite format 3\0"
 NOT_OURS = "not an index of kenthash, or its beginning is damaged: restore it from a copy"
 PAGE = 16384  # bytes; larger than SQLite's default, as are our files
+
+FileState = tuple[int, ...]
 
 # The schema's history: a file's user_version is the number of steps it has, and opening one applies those it lacks.
 STEPS = (
@@ -51,7 +54,7 @@ def _write_empty(path: Path, partial: Path, about: dict[str, str | int]) -> None
     with errors(path), closing(sqlite3.connect(partial, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE}")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        _migrate(connection)
+        _migrate(path, connection)
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
 
@@ -64,27 +67,58 @@ def _give_name(partial: Path, path: Path) -> None:
         partial.replace(path)
 
 
-def open_file(path: Path) -> sqlite3.Connection:
-    """A connection to an index, brought up to this version's schema."""
+def open_file(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
+    """A connection to an index, brought up to this version's schema.
+
+    Where its folder cannot be written to, SQLite can make no log, and reads a file only if told that it never changes.
+    Then the state of the file comes with the connection, which may be used as long as that stays the same.
+    """
     _check_there(path)
     with errors(path):
-        connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None, check_same_thread=False)
         try:
-            try:
-                _check_version(path, connection)
-            except sqlite3.OperationalError:  # locked, or not to be opened: not what the file holds
+            return _connect(path, path.absolute().as_uri()), None
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            except sqlite3.DatabaseError:
-                _explain(path)
+            if os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
                 raise
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            _migrate(connection)
-        except BaseException:
-            connection.close()
+        state = file_state(path)
+        for log in ("-wal", "-journal"):
+            if path.with_name(path.name + log).exists() and path.with_name(path.name + log).stat().st_size:
+                raise DataError(
+                    f"{path}: not closed cleanly: what is in {path.name}{log} cannot be read where nothing can be "
+                    "written: copy both to another folder and open the index there"
+                )
+        return _connect(path, path.absolute().as_uri() + "?immutable=1"), state
+
+
+def _connect(path: Path, address: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(address, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
+    try:
+        try:
+            _check_version(path, connection)
+        except sqlite3.OperationalError:  # locked, or not to be opened: not what the file holds
             raise
-        return connection
+        except sqlite3.DatabaseError:
+            _explain(path)
+            raise
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        _migrate(path, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def file_state(path: Path) -> FileState:
+    """What tells whether a file has been changed or replaced; nothing where it is gone."""
+    try:
+        about = path.stat()
+    except OSError:
+        return ()
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:
@@ -99,15 +133,22 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _migrate(path: Path, connection: sqlite3.Connection) -> None:
     if _version(connection) == len(STEPS):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    for step in STEPS[_version(connection) :]:  # asked again: another process may have been faster
-        for statement in step.split(";"):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {len(STEPS)}")
-    connection.execute("COMMIT")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for step in STEPS[_version(connection) :]:  # asked again: another process may have been faster
+            for statement in step.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(STEPS)}")
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+            raise
+        raise KenthashError(
+            f"{path}: written by an older kenthash and read-only here: open it once where it can be changed"
+        ) from error
 
 
 def _check_there(path: Path) -> None:
@@ -148,6 +189,8 @@ def errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+            raise KenthashError(f"{path}: cannot be changed: the file, its folder or its disk is read-only") from error
         busy = "locked" in str(error) or "busy" in str(error)
         hint = f": another process has been writing to it for {WAIT:.0f} s" if busy else ""
         raise KenthashError(f"{path}: {error}{hint}") from error

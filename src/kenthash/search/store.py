@@ -23,7 +23,7 @@ from kenthash.codes import Codes
 from kenthash.errors import DataError
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.filters import Filter
-from kenthash.search.schema import create_file, errors, open_file
+from kenthash.search.schema import FileState, create_file, errors, file_state, open_file
 from kenthash.search.sql import condition
 
 TOGETHER = 128  # rows inserted by one statement
@@ -49,8 +49,8 @@ class Mark:
 class Store:
     """One connection, for one call at a time (see `connections`)."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path, self.connection = path, connection
+    def __init__(self, path: Path, connection: sqlite3.Connection, unchanged_since: FileState | None = None) -> None:
+        self.path, self.connection, self._state = path, connection, unchanged_since
         with errors(path):
             self.bits = int(self.about("bits") or 0)
             self.identity = str(self.about("identity"))
@@ -63,7 +63,13 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> "Store":
-        return cls(path, open_file(path))
+        return cls(path, *open_file(path))
+
+    def outdated(self) -> bool:
+        """Whether the file changed though it was opened as one that cannot (see `open_file`)."""
+        return self._state is not None and (
+            file_state(self.path) != self._state or self.path.with_name(self.path.name + "-wal").exists()
+        )
 
     def about(self, key: str) -> str | int | None:
         found = self.connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
