@@ -220,3 +220,18 @@ def test_a_service_that_is_gone_is_told_and_tried_again(page, url):
     page.unroute("**/search")
     page.locator("#notice").get_by_role("button", name="Try again").click()
     settled(page, PAGE)
+
+
+def test_a_page_of_another_site_gets_no_search(page, url):
+    """A real browser says where a form comes from, which it sends without asking first; a link is followed."""
+    elsewhere = "http://localhost:54321/"
+    form = f"""<form method=post enctype=multipart/form-data action="{url}search"><input name=image><button>Go</button>
+        </form><a href="{url}?q={WORDS}">a link</a>"""
+    page.route(elsewhere, lambda route: route.fulfill(content_type="text/html", body=form))
+    page.goto(elsewhere)
+    with page.expect_response("**/search") as answer:
+        page.get_by_role("button").click()
+    assert answer.value.status == 403
+    page.goto(elsewhere)
+    page.get_by_text("a link").click()
+    settled(page, PAGE)

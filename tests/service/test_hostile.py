@@ -246,6 +246,48 @@ def test_headers(server: Running, client: httpx.Client) -> None:
         assert b" 500 " not in raw(server, request, end=True)[:30]
 
 
+FOREIGN: list[dict[str, str]] = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://localhost:1"},  # another program of this machine
+    {"Origin": "null"},  # a sandboxed frame, a local file
+    {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_foreign_page_has_no_work_done(client: httpx.Client, headers: dict[str, str]) -> None:
+    """A form needs no preflight: without a check it would be processed, and only its answer withheld."""
+    form = {"image": ("x", jpeg(1))}
+    problem(client.post("/search", files=form, headers=headers), 403, "foreign-page")
+    problem(client.post("/search", json={"text": "x"}, headers=headers), 403, "foreign-page")
+    problem(client.put("/items/foreign", files=form, headers=headers), 403, "foreign-page")
+    problem(client.delete(f"/items/{name(0)}", headers=headers), 403, "foreign-page")
+    problem(client.get(f"/items/{name(0)}/thumbnail", headers=headers), 403, "foreign-page")
+    problem(client.get("/labels", headers=headers), 403, "foreign-page")
+    problem(client.options("/search", headers=headers), 403, "foreign-page")
+    for address in ("/", "/static/app.js", "/docs", "/healthz"):
+        assert client.get(address, headers=headers).status_code == 200
+    assert client.get("/items/foreign").status_code == 404 and client.get(f"/items/{name(0)}").status_code == 200
+
+
+def test_our_own_page_links_and_programs_are_served(client: httpx.Client, server: Running) -> None:
+    ours = f"http://localhost:{server.port}"
+    for headers in (
+        {"Host": f"localhost:{server.port}", "Origin": ours},
+        {"Host": "localhost", "Origin": "http://localhost:80"},
+        {"Host": "localhost:443", "Origin": "https://localhost"},  # a proxy that does TLS
+        {"Host": "127.0.0.1:8000", "Origin": "https://photos.example", "Sec-Fetch-Site": "same-origin"},  # another
+        {"Sec-Fetch-Site": "none"},  # the address bar
+    ):
+        answer = client.post("/search", files={"image": ("x", jpeg(1))}, headers=headers)
+        assert answer.status_code == 200, (headers, answer.text)
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert client.get(f"/items/{name(0)}/image", headers=link).status_code == 200
+    problem(client.post("/search", files={"image": ("x", jpeg(1))}, headers=link), 403, "foreign-page")
+
+
 @pytest.mark.parametrize("part", ["nonsense", "bytes=5-2", "bytes=99999999-", "bytes=" + ",".join(["0-1"] * 1000)])
 def test_parts_of_files_are_not_given(client: httpx.Client, part: str) -> None:
     for address in ("/", "/static/style.css", f"/items/{name(0)}/image"):

@@ -6,12 +6,14 @@ import ipaddress
 import socket
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
 from kenthash.errors import DataError, UsageError
 
 MIN_KEY = 16  # characters: shorter ones can be guessed
+PORTS = {"http": 80, "https": 443}
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/docs", "/favicon.ico"})  # and /static/
 
 
@@ -66,3 +68,36 @@ def is_local_name(host: str, bound: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def is_foreign(method: str, path: str, headers: Headers) -> bool:
+    """Whether a web page of another origin makes this request. The page cannot read the answer, but the work would be
+    done: a form with a picture needs no permission (CORS preflight) to be sent.
+
+    Only browsers send these headers, and pages cannot change them: a request without them comes from a program. Served
+    all the same are what is open to everyone, and links that somebody follows, which the browser tells apart.
+    """
+    if method in ("GET", "HEAD"):
+        navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        if navigation or is_open(path):
+            return False
+    # What the browser itself says holds behind any proxy. Old browsers, and all of them over plain HTTP to another
+    # machine, do not say it: then the origin has to be the address that was asked.
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    return origin is not None and not _same_place(origin, headers.get("host", ""))
+
+
+@lru_cache(64)
+def _same_place(origin: str, host: str) -> bool:
+    """Whether an origin (scheme, name, port) is the one that a Host header names. The scheme may differ: behind a proxy
+    that does TLS the request comes as plain HTTP."""
+    try:
+        page, asked = urlsplit(origin), urlsplit(f"//{host}")
+        port = page.port or PORTS.get(page.scheme)
+        ports = {asked.port} if asked.port else set(PORTS.values())
+    except ValueError:
+        return False
+    return page.hostname is not None and page.hostname == asked.hostname and port in ports

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kenthash.service import logs
-from kenthash.service.auth import allows, is_local_name, is_open
+from kenthash.service.auth import allows, is_foreign, is_local_name, is_open
 from kenthash.service.metrics import Metrics
 from kenthash.service.problems import Overloaded, Problem, problem_of
 from kenthash.service.settings import Settings
@@ -77,6 +77,8 @@ class Gate:
         headers, path, key = Headers(scope=scope), scope["path"], self.settings.key
         if key is None and not is_local_name(headers.get("host", ""), self.settings.host):
             return Problem("wrong-host", "without a key the service answers to localhost and 127.0.0.1 only")
+        if is_foreign(scope["method"], path, headers):
+            return Problem("foreign-page", "a page of another site asks: open the service's own page instead")
         if key is not None and not is_open(path) and not allows(key, headers):
             detail = "send the service's key as `Authorization: Bearer KEY`"
             return Problem("key-required", detail, {"WWW-Authenticate": "Bearer"})

@@ -7,7 +7,7 @@ from fastapi.openapi.utils import get_openapi
 
 from kenthash.service.problems import ProblemModel, responses
 
-EVERYWHERE = ("key-required", "wrong-host", "overloaded", "time-limit")
+EVERYWHERE = ("key-required", "foreign-page", "wrong-host", "overloaded", "time-limit")
 NOT_OURS = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of errors
 
 
@@ -21,7 +21,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     invalid = responses("invalid")[422]
     for operations in told["paths"].values():
         for operation in operations.values():
-            operation["responses"] |= common
+            operation["responses"] = common | operation["responses"]
             if "422" in operation["responses"]:
                 operation["responses"]["422"] = invalid
     told["components"]["securitySchemes"] = {

@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 TITLES = {
     "malformed": (400, "The request cannot be read"),
     "key-required": (401, "A key is required"),
+    "foreign-page": (403, "A page of another site may not ask"),
     "read-only": (403, "The service is read-only"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "This cannot be done here"),
