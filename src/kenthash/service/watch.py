@@ -1,10 +1,13 @@
 """A look at the disk every second: new items are counted, and a new index or model is loaded beside the old one.
 
-SIGHUP asks for a reload at once. No request is lost by one: see `state`.
+SIGHUP asks for a reload at once. No request is lost by one: see `state`. One that fails is tried again, less and less
+often: its cause may go without a change on the disk, such as a database that was down.
 """
 
 import asyncio
+import math
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +17,7 @@ from kenthash.service import logs
 from kenthash.service.service import Service
 
 EVERY = 1.0  # seconds
+RETRY = 60.0  # seconds at most until a reload that failed is tried again
 
 
 @asynccontextmanager
@@ -23,6 +27,7 @@ async def watching(service: Service) -> AsyncIterator[None]:
     with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; not the main thread
         loop.add_signal_handler(signal.SIGHUP, asked.set)
     task = asyncio.create_task(_watch(service, asked))
+    await asyncio.sleep(0)  # it has its first look before anything can change
     try:
         yield
     finally:
@@ -34,19 +39,23 @@ async def watching(service: Service) -> AsyncIterator[None]:
 async def _watch(service: Service, asked: asyncio.Event) -> None:
     target, state = service.settings.index, service.state
     known, content = _whole(target, state.served.folder), _content(target)
+    pause, retry_at = EVERY, math.inf
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(asked.wait(), EVERY)
         seen, now = _whole(target, state.served.folder), _content(target)
-        if asked.is_set() or seen != known:
+        changed = asked.is_set() or seen != known
+        if changed or time.monotonic() >= retry_at:
             asked.clear()
-            await _reload(service)
+            pause = EVERY if changed else min(2 * pause, RETRY)
+            retry_at = math.inf if await _reload(service) else time.monotonic() + pause
             known, content = seen, now
         elif now != content and await _refresh(service):
             content = now
 
 
-async def _reload(service: Service) -> None:
+async def _reload(service: Service) -> bool:
+    """Whether it could be done."""
     try:
         await asyncio.to_thread(service.state.reload)
     except Exception as error:
@@ -55,9 +64,10 @@ async def _reload(service: Service) -> None:
             logs.write("reload failed: the old index and model stay", "warning", error=str(error))
         else:
             logs.write_error("reload failed: the old index and model stay", error)
-    else:
-        service.metrics.reloads.labels("done").inc()
-        logs.write("reloaded", items=service.state.served.stats.items)
+        return False
+    service.metrics.reloads.labels("done").inc()
+    logs.write("reloaded", items=service.state.served.stats.items)
+    return True
 
 
 async def _refresh(service: Service) -> bool:
