@@ -11,11 +11,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 from kenthash import Hasher
 from kenthash.cli import main
+from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.runs.evaluate import evaluate_run
 from kenthash.runs.record import read_record
@@ -154,6 +156,55 @@ def test_bad_data_is_refused_in_one_line(tmp_path):
     done = subprocess.run(command(pack, tmp_path / "run"), env=ENV, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in done.stderr
+
+
+def write_labels(pack, labels):
+    np.save(pack / "labels.npy", labels)
+    meta = json.loads((pack / "meta.json").read_text())
+    (pack / "meta.json").write_text(json.dumps(meta | {"classes": [f"class {c}" for c in range(labels.shape[1])]}))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros((400, 0), np.uint8), "its items have no labels"),
+        (np.zeros((400, 3), np.uint8), "its items have no labels"),
+        (np.eye(400, dtype=np.uint8), "no two of the 180 training items share a label"),
+        (np.ones((400, 1), np.uint8), "all 180 training items have the same labels"),
+    ],
+    ids=["no classes", "no labels", "each its own", "one for all"],
+)
+def test_labels_that_teach_nothing_are_refused_before_anything_is_written(tmp_path, labels, message):
+    pack = write_pack(tmp_path / "pack")
+    write_labels(pack, labels)
+    with pytest.raises(DataError, match=f"tiny: {message}") as error:
+        train_run(make_recipe({"data": str(pack), "bits": 16}), tmp_path / "run")
+    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+
+
+def test_labels_that_leave_nothing_to_measure_are_refused_before_anything_is_written(tmp_path):
+    """Only training items share labels: the epoch could not be chosen, or the queries not be scored."""
+    pack = write_pack(tmp_path / "pack")
+    split = make_split(400, seed=0)
+    for part, message in ((split.validation, "no validation item shares a label"), (split.query, "no query shares")):
+        labels = np.repeat(np.eye(2, dtype=np.uint8), 200, axis=0)
+        labels[part] = 0
+        write_labels(pack, labels)
+        with pytest.raises(DataError, match=message):
+            train_run(make_recipe({"data": str(pack), "bits": 16}), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_labels_are_looked_at_before_pictures_are_encoded(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    rows = [{"file_name": f"{i}.png", "text": "a kite", "labels": [f"label {i}"]} for i in range(20)]
+    for row in rows:
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / row["file_name"])
+    (tmp_path / "photos" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="no two of the 9 training items share a label"):
+        train_run(make_recipe({"data": str(tmp_path / "photos"), "bits": 16}), tmp_path / "run")
+    assert not (tmp_path / "cache").exists() and not (tmp_path / "run").exists()
 
 
 def test_a_command_that_cannot_be_done_says_so_in_one_line(pack, tmp_path, monkeypatch, capsys):

@@ -5,12 +5,15 @@
 `proxies/` where the run was recorded (`record.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
+from kenthash.data.readers.pack import is_pack
 from kenthash.data.splits import Rows, Split
 from kenthash.encoders import Encoder
 from kenthash.encoders.cache import features_for
@@ -20,16 +23,33 @@ from kenthash.training.recipe import Recipe, make_recipe, read_recipe
 from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Source, head_outputs
 
 
-def open_source(recipe: Recipe, device: torch.device, encoder: Encoder | None = None) -> Source:
-    """The recipe's data: through `encoder` where one is being or was trained, else as cached vectors."""
+def open_source(
+    recipe: Recipe,
+    device: torch.device,
+    encoder: Encoder | None = None,
+    check: Callable[[Dataset], None] = lambda dataset: None,
+) -> Source:
+    """The recipe's data: through `encoder` where one is being or was trained, else as cached vectors.
+
+    `check` sees the items before they are encoded, which may take hours, and again if some of them could not be.
+    """
     if not recipe.data:  # an empty path would be the folder one happens to stand in
         raise UsageError("no data is named: say where it is with --data, or resume a run that says so")
     path = Path(recipe.data)
     if not path.exists():
         raise DataError(f"{path}: there is no such data set: check the path, or say where it is with --data")
+    if is_pack(path) and encoder is None:
+        pack = features_for(path)
+        check(pack.dataset)
+        return FeatureSource(pack, device)
+    dataset = read_dataset(path)
+    check(dataset)
     if encoder is not None:
-        return PictureSource(read_dataset(path), encoder, device)
-    return FeatureSource(features_for(path, recipe.encoder.spec), device)
+        return PictureSource(dataset, encoder, device)
+    pack = features_for(dataset, recipe.encoder.spec)
+    if len(pack) < len(dataset):
+        check(pack.dataset)
+    return FeatureSource(pack, device)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import yaml
 from torch import Tensor
 
 from kenthash.codes import pack
+from kenthash.data.dataset import Dataset
 from kenthash.data.splits import Rows, Split, make_split
 from kenthash.encoders import load_encoder
 from kenthash.errors import DataError, UsageError
@@ -51,9 +52,8 @@ def train_run(
         encoder = None
         if recipe.encoder.trainable:
             encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
-        source = open_source(recipe, device, encoder)
-        sizes = asdict(recipe.split)
-        split = make_split(len(source.dataset), recipe.seed, recipe.protocol, **sizes)
+        source = open_source(recipe, device, encoder, lambda dataset: _check_labels(dataset, _split(recipe, dataset)))
+        split = _split(recipe, source.dataset)
         if rank() == 0:
             write_recipe(out / "recipe.yaml", recipe)
             split.save(out / "split.npz")
@@ -89,6 +89,31 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
             raise UsageError(f"{out}: was begun with another recipe, which differs in {changed}: resume with that one")
     elif out.exists() and any(entry.suffix != ".partial" for entry in out.iterdir()):  # which a kill leaves behind
         raise UsageError(f"{out}: is not empty and not a run: choose another --out")
+
+
+def _split(recipe: Recipe, dataset: Dataset) -> Split:
+    return make_split(len(dataset), recipe.seed, recipe.protocol, **asdict(recipe.split))
+
+
+def _check_labels(dataset: Dataset, split: Split) -> None:
+    """Refuse labels that teach nothing, or by which nothing can be measured: items are relevant to each other where
+    they share one."""
+    labels = dataset.labels > 0
+    train, number = labels[split.train], len(split.train)
+    ranked = labels[split.validation_database()]  # its first items are the validation items themselves
+    fault = ""
+    if not labels.any():
+        fault = "its items have no labels"
+    elif not (train.sum(axis=0) > 1).any():
+        fault = f"no two of the {number} training items share a label"
+    elif (train == train[0]).all():
+        fault = f"all {number} training items have the same labels"
+    elif split.protocol == "honest" and not labels[split.validation][:, ranked.sum(axis=0) > 1].any():
+        fault = "no validation item shares a label with an item that it is ranked against"
+    elif not (labels[split.query].any(axis=0) & labels[split.database].any(axis=0)).any():
+        fault = "no query shares a label with an item of the database"
+    if fault:
+        raise DataError(f"{dataset.name}: {fault}: training needs labels that some items share and others do not")
 
 
 def _epochs(
