@@ -2,7 +2,8 @@
 
     from kenthash import Hasher
     hasher = Hasher.load("runs/scenes-64")
-    codes = hasher.encode_texts(["two dogs and a kite"])  # uint8 [1, bits / 8]
+    codes = hasher.encode_texts(["two dogs and a kite", "a boat"])  # uint8 [2, bits / 8]
+    code = hasher.encode_texts("two dogs and a kite")  # uint8 [1, bits / 8], as `Index.search` takes it
 
 It holds two heads and, where the encoder was trained too, the encoder's weights. Proxies, losses and optimisers stay
 behind: encoding costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
@@ -31,6 +32,8 @@ from kenthash.model.card import write_card
 from kenthash.model.heads import HeadConfig, make_head
 
 FORMAT = 1
+
+Picture = Path | str | bytes | Image.Image  # a file's path, a file's content, or an open picture
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,22 @@ class Hasher:
     def text_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         return _outputs(self.text_head, features, self.config.text_dim)
 
-    def encode_pictures(self, pictures: Sequence[Path | str | bytes | Image.Image]) -> Codes:
-        """Codes of pictures given as paths, file contents or Pillow images."""
+    def encode_pictures(self, pictures: Picture | Sequence[Picture]) -> Codes:
+        """Codes [n, bits / 8] of pictures: paths, file contents or Pillow images. One alone gives [1, bits / 8]."""
+        if isinstance(pictures, Picture):
+            pictures = [pictures]
 
-        def features(part: Sequence[Path | str | bytes | Image.Image]) -> Tensor:
+        def features(part: Sequence[Picture]) -> Tensor:
             opened = [_opened(picture, self.encoder.size) for picture in part]
             return self.encoder.encode_pictures(to_batch([self.encoder.transform(picture) for picture in opened]))
 
         return self._in_batches(pictures, self.encoder.picture_chunk, features, self.encode_image_features)
 
-    def encode_texts(self, texts: Sequence[str]) -> Codes:
+    def encode_texts(self, texts: str | Sequence[str]) -> Codes:
+        """Codes [n, bits / 8] of texts. One string alone gives [1, bits / 8]."""
+        if isinstance(texts, str):
+            texts = [texts]
+
         def features(part: Sequence[str]) -> Tensor:
             return self.encoder.encode_texts(self.encoder.tokenize(list(part)))
 
@@ -190,7 +199,7 @@ def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArr
     return [features[i : i + size] for i in range(0, max(len(features), 1), size)]
 
 
-def _opened(picture: Path | str | bytes | Image.Image, size: int) -> Image.Image:
+def _opened(picture: Picture, size: int) -> Image.Image:
     if isinstance(picture, Image.Image):
         return picture.convert("RGB")
     return open_picture(Path(picture) if isinstance(picture, str) else picture, size)
