@@ -12,6 +12,7 @@ def analyze(
     groups: Path | None = typer.Option(
         None, help="JSON file of group name → class names, for topology. [default: groups.json in the data]"
     ),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = typer.Option(False, "--json", help="Print the measures as JSON."),
 ) -> None:
     """The paper's measures of one finished run: precision of classes and hardest labels, GTSD, topology, oscillation.
@@ -25,7 +26,7 @@ def analyze(
     """
     from kenthash.studies.single import analyse, as_text
 
-    result = analyse(run, data, groups)
+    result = analyse(run, data, groups, device)
     if as_json:
         for line in result["left_out"]:
             typer.echo(line, err=True)

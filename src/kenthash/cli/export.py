@@ -26,7 +26,7 @@ def export(
 
     if not onnx:
         raise UsageError("say what to export to: --onnx")
-    written = export_onnx(Hasher.load(run), out)
+    written = export_onnx(Hasher.load(run, "cpu"), out)
     if as_json:
         typer.echo(json.dumps([{"file": str(path), "difference": float(difference)} for path, difference in written]))
         return

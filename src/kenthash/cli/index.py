@@ -19,6 +19,7 @@ def add(
     index: str = INDEX,
     model: Path | None = typer.Option(None, help="The run whose model encodes the pictures: what `train` wrote."),
     codes: Path | None = typer.Option(None, help="Codes to add instead of pictures: what `index export` wrote."),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = JSON,
 ) -> None:
     """Add the pictures of a folder, or bring them up to date: new and changed ones are encoded, removed ones dropped.
@@ -36,7 +37,7 @@ def add(
     if codes is not None:
         result = _add_codes(codes, index)
     elif folder is not None and model is not None:
-        result = _add_folder(folder, model, index)
+        result = _add_folder(folder, model, index, device)
     else:
         raise UsageError("a folder of pictures needs --model: the run whose model encodes them")
     if as_json:
@@ -51,14 +52,14 @@ def add(
         typer.echo(f"  and {len(skipped) - SHOWN} more", err=True)
 
 
-def _add_folder(folder: Path, model: Path, target: str) -> dict[str, object]:
+def _add_folder(folder: Path, model: Path, target: str, device: str) -> dict[str, object]:
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index
     from kenthash.search.folder import sync_folder, walk_folder
     from kenthash.search.models import claim, model_folder
 
     walk = walk_folder(folder)  # first: a folder without pictures leaves no index behind
-    hasher = Hasher.load(model_folder(model))
+    hasher = Hasher.load(model_folder(model), device)
     with Index.open_or_create(target, hasher.bits) as index:
         claim(index, model)
         report = asdict(sync_folder(index, walk, hasher.encode_pictures))

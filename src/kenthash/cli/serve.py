@@ -21,6 +21,7 @@ def serve(
     timeout: float = typer.Option(30.0, min=0.1, help="Seconds that a request may take."),
     max_upload: int = typer.Option(20, min=1, help="MiB that a request may send."),
     max_requests: int = typer.Option(64, min=1, help="Requests at work at once; more are told to come back (503)."),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     log_queries: bool = typer.Option(False, "--log-queries", help="Log what people look for, too."),
     show: bool = typer.Option(False, "--open", help="Open the page in a browser, where there is a screen."),
     as_json: bool = typer.Option(False, "--json", help="Print the address as one JSON value."),
@@ -32,6 +33,7 @@ def serve(
         kenthash serve --index photos.kh
         kenthash serve --index photos.kh --host 0.0.0.0 --api-key-file key.txt --port 8080
     """
+    from kenthash.encoders import check_device
     from kenthash.errors import DataError, UsageError
 
     if not math.isfinite(timeout):
@@ -57,6 +59,7 @@ def serve(
         seconds=timeout,
         max_body=max_upload << 20,
         max_in_flight=max_requests,
+        device=check_device(device),
     )
 
     def started(url: str, items: int) -> None:

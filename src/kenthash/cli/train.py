@@ -23,7 +23,7 @@ def train(
     recipe: str | None = typer.Option(None, help="A YAML file, or the name of a recipe that comes with kenthash."),
     assignments: list[str] = typer.Option([], "--set", help="Change one value: --set settings.epsilon=20"),
     resume: bool = typer.Option(False, "--resume", help="Go on with the unfinished run in --out."),
-    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1 ... [default: a GPU where there is one]"),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = typer.Option(False, "--json", help="Print the run's metrics as JSON."),
 ) -> None:
     """Train a method and evaluate it once, into a run folder.
@@ -52,10 +52,10 @@ def train(
     layers.append(parse_set(assignments))
     given = {"data": str(data) if data else None, "method": method, "bits": bits, "seed": seed}
     layers.append({name: value for name, value in given.items() if value is not None})
-    chosen = torch.device(check_device(device)) if device else None
-    first = train_run(make_recipe(*layers), out, resume, chosen)
+    device = check_device(device)
+    first = train_run(make_recipe(*layers), out, resume, torch.device(device))
     if first:
-        result = evaluate_run(out)
+        result = evaluate_run(out, device=device)
         typer.echo(json.dumps(result.metrics) if as_json else result.text())
 
 
@@ -63,6 +63,7 @@ def evaluate(
     run: Path = typer.Argument(..., help="A run folder."),
     data: Path | None = typer.Option(None, help="Where the run's data is now, if it has moved."),
     ties: TieRule = typer.Option(TieRule.expected, help="How items at the same distance are ordered."),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = typer.Option(False, "--json", help="Print the metrics as JSON."),
 ) -> None:
     """Evaluate a run on its query set; writes metrics.json and figures into the run folder.
@@ -76,5 +77,5 @@ def evaluate(
     """
     from kenthash.runs.evaluate import evaluate_run
 
-    result = evaluate_run(run, data, ties.value)
+    result = evaluate_run(run, data, ties.value, device=device)
     typer.echo(json.dumps(result.metrics) if as_json else result.text())

@@ -7,7 +7,7 @@ Vectors that are at hand already need no encoder: `kenthash.encoders.features` o
 from kenthash.encoders.base import Encoder
 from kenthash.errors import UsageError
 
-__all__ = ["Encoder", "encoder_name", "load_encoder"]
+__all__ = ["Encoder", "check_device", "encoder_name", "load_encoder"]
 
 CHOICES = "light, openclip:MODEL/TAG, openclip:MODEL/FILE or openclip:FOLDER"
 
@@ -53,7 +53,7 @@ def check_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).tolist()  # `meta` has tensors, but no values
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device {device!r} cannot be used here: choose cpu, or cuda where there is a GPU") from error
     return device

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.pictures import open_picture
-from kenthash.encoders import Encoder, load_encoder
+from kenthash.encoders import Encoder, check_device, load_encoder
 from kenthash.encoders.transforms import to_batch
 from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write, read_json, write_json
@@ -71,6 +71,10 @@ class Hasher:
         return self.config.bits
 
     @property
+    def device(self) -> torch.device:
+        return next(self.image_head.parameters()).device
+
+    @property
     def encoder(self) -> Encoder:
         """Loaded when first asked for: a model of feature vectors never needs one."""
         if self._encoder is None:
@@ -79,7 +83,7 @@ class Hasher:
                     "this model was trained on vectors from elsewhere and cannot read pictures or texts itself: "
                     "encode your data with `kenthash encode` and train on that pack"
                 )
-            self._encoder = load_encoder(self.config.encoder)
+            self._encoder = load_encoder(self.config.encoder, str(self.device))
         return self._encoder
 
     def encode_image_features(self, features: NDArray[np.floating[Any]]) -> Codes:
@@ -90,10 +94,19 @@ class Hasher:
 
     def image_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Outputs before signing, in [-1, 1]: for study only. Codes come from the `encode_` methods."""
-        return _outputs(self.image_head, features, self.config.image_dim)
+        return self._outputs(self.image_head, features, self.config.image_dim)
 
     def text_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        return _outputs(self.text_head, features, self.config.text_dim)
+        return self._outputs(self.text_head, features, self.config.text_dim)
+
+    def _outputs(self, head: nn.Module, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
+        if features.ndim != 2 or features.shape[1] != dim:
+            raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
+        if head.training:  # not every time: a head may have to prepare itself, and a server asks from several threads
+            head.eval()
+        with torch.inference_mode():
+            parts = (torch.from_numpy(np.asarray(part, np.float32)).to(self.device) for part in _chunks(features))
+            return torch.cat([head(part).cpu() for part in parts]).numpy()
 
     def encode_pictures(self, pictures: Picture | Sequence[Picture]) -> Codes:
         """Codes [n, bits / 8] of pictures: paths, file contents or Pillow images. One alone gives [1, bits / 8]."""
@@ -148,8 +161,12 @@ class Hasher:
         write_json(folder / "config.json", {"format": FORMAT, **asdict(self.config)})
 
     @classmethod
-    def load(cls, folder: Path | str) -> "Hasher":
-        """Load a model folder, or the model of a run folder."""
+    def load(cls, folder: Path | str, device: str = "auto") -> "Hasher":
+        """Load a model folder, or the model of a run folder.
+
+        The device is `cpu`, `cuda`, `cuda:1` ..., or `auto`: a GPU where there is one.
+        """
+        device = check_device(device)
         folder = Path(folder)
         if (folder / "model" / "config.json").is_file():
             folder = folder / "model"
@@ -163,6 +180,7 @@ class Hasher:
         except (OSError, SafetensorError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise DataError(f"{folder / 'model.safetensors'}: not the weights of config.json: {reason}") from error
+        hasher.modules().to(device)
         hasher.image_head.eval()
         hasher.text_head.eval()
         return hasher
@@ -183,16 +201,6 @@ def _read_config(path: Path) -> HasherConfig:
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
             raise DataError(f"{path}: not a model configuration: {name} is {value!r}")
     return config
-
-
-def _outputs(head: nn.Module, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
-    if features.ndim != 2 or features.shape[1] != dim:
-        raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
-    if head.training:  # not every time: a head may have to prepare itself, and a server asks from several threads
-        head.eval()
-    with torch.inference_mode():
-        outputs = [head(torch.from_numpy(np.asarray(part, np.float32))) for part in _chunks(features)]
-    return torch.cat(outputs).numpy()
 
 
 def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArray[np.floating[Any]]]:

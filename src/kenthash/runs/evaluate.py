@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from kenthash import __version__
 from kenthash.codes import pack
@@ -46,13 +45,15 @@ class RunEvaluation:
         return "\n".join(lines)
 
 
-def evaluate_run(path: Path, data: Path | None = None, ties: Ties = "expected", figures: bool = True) -> RunEvaluation:
+def evaluate_run(
+    path: Path, data: Path | None = None, ties: Ties = "expected", figures: bool = True, device: str = "auto"
+) -> RunEvaluation:
     """Evaluate the run's model in all four directions and write the results, with figures of them or without, into its
-    folder."""
-    run = Run.open(path)
+    folder. Items are encoded on `device` (see `Hasher.load`), and their codes are ranked on the CPU."""
+    run = Run.open(path, device)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
-    source = run.source(torch.device("cpu"))
+    source = run.source()
     outputs = {part: run.outputs(source, getattr(run.split, part)) for part in ("query", "database")}
     labels = {part: source.dataset.labels[getattr(run.split, part)] for part in ("query", "database")}
     evaluations: dict[str, Evaluation] = {}

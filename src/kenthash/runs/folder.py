@@ -46,7 +46,7 @@ def open_source(
     check(dataset)
     if encoder is not None:
         return PictureSource(dataset, encoder, device)
-    pack = features_for(dataset, recipe.encoder.spec)
+    pack = features_for(dataset, recipe.encoder.spec, device=str(device))
     if len(pack) < len(dataset):
         check(pack.dataset)
     return FeatureSource(pack, device)
@@ -60,18 +60,19 @@ class Run:
     hasher: Hasher
 
     @classmethod
-    def open(cls, path: Path) -> "Run":
-        """Open a finished run."""
+    def open(cls, path: Path, device: str = "auto") -> "Run":
+        """Open a finished run, its model on a device (see `Hasher.load`)."""
         if not (path / "recipe.yaml").is_file():
             raise DataError(f"{path}: no recipe.yaml here, so this is not a run: `kenthash train` makes one")
         if not (path / "model" / "config.json").is_file():
             raise DataError(f"{path}: training has not finished: go on with `kenthash train --resume --out {path}`")
         recipe = make_recipe(read_recipe(path / "recipe.yaml"))
-        return cls(path, recipe, Split.load(path / "split.npz"), Hasher.load(path))
+        return cls(path, recipe, Split.load(path / "split.npz"), Hasher.load(path, device))
 
-    def source(self, device: torch.device) -> Source:
+    def source(self) -> Source:
+        """The run's data, on the device of its model."""
         encoder = self.hasher.encoder if self.hasher.config.encoder_trained else None
-        source = open_source(self.recipe, device, encoder)
+        source = open_source(self.recipe, self.hasher.device, encoder)
         if self.split.items != len(source.dataset):
             now, then = len(source.dataset), self.split.items
             raise DataError(

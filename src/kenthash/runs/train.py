@@ -15,7 +15,7 @@ from torch import Tensor
 from kenthash.codes import pack
 from kenthash.data.dataset import Dataset
 from kenthash.data.splits import Rows, Split, make_split
-from kenthash.encoders import load_encoder
+from kenthash.encoders import check_device, load_encoder
 from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of, per_query_ap
 from kenthash.evaluation.ranking import mean_ap
@@ -45,7 +45,7 @@ def train_run(
     With `record`, proxies and a sample of outputs are kept after every epoch (`runs/record.py`).
     Returns whether this is the first process of its group, which is the one to report.
     """
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or torch.device(check_device("auto"))
     with processes(device):
         if rank() == 0:
             _check_folder(recipe, out, resume)

@@ -20,6 +20,7 @@ class Settings:
     max_in_flight: int = 64  # requests at work at once, all together; more are told to come back
     max_queue: int = 128  # texts and pictures that wait for the encoder
     thumbnail_bytes: int = 64 << 20  # of thumbnails kept in memory
+    device: str = "auto"  # of the model: a GPU where there is one
     threads: int = 2  # that search, and as many that open pictures
 
 

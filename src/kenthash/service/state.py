@@ -26,7 +26,7 @@ class Served:
             self.index = undo.enter_context(Index.open(settings.index))
             self.folder = model_for(self.index, settings.model)
             self.digest = digest(self.folder)
-            hasher = Hasher.load(self.folder)
+            hasher = Hasher.load(self.folder, settings.device)
             if hasher.bits != self.index.bits:
                 raise UsageError(f"{self.folder}: makes {hasher.bits} bits, the index holds {self.index.bits}")
             self.config = hasher.config

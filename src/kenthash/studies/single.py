@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from kenthash.analysis.chaos import PARTS
 from kenthash.analysis.topology import cosines, nearest_proxy_cosine
@@ -28,13 +27,13 @@ from kenthash.studies.targets.topology import topologies
 from kenthash.training.checkpoint import FILE as CHECKPOINT
 
 
-def analyse(path: Path, data: Path | None = None, groups: Path | None = None) -> dict[str, Any]:
+def analyse(path: Path, data: Path | None = None, groups: Path | None = None, device: str = "auto") -> dict[str, Any]:
     """All measures as plain values: NaN is None, classes and groups by name. Missing parts have no key; what is
     missing, why, and how to get it is told by `left_out`, a line each."""
-    run = Run.open(path)
+    run = Run.open(path, device)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
-    subject = Subject(run, run.source(torch.device("cpu")))
+    subject = Subject(run, run.source())
     dataset = subject.source.dataset
     ap, hard = by_count([subject])
     result: dict[str, Any] = {

@@ -87,7 +87,7 @@ class Study:
         """By method, one a seed."""
         jobs = self.pair_jobs([self.length])
         run_all(jobs, "recorded runs")
-        made = [Subject(Run.open(job.out), self.source) for job in jobs]
+        made = [Subject(Run.open(job.out, "cpu"), self.source) for job in jobs]
         return {name: made[i * self.seeds : (i + 1) * self.seeds] for i, name in enumerate(PAIR)}
 
     @property

@@ -70,8 +70,9 @@ class PictureSource:
         except BadPicture as error:
             raise DataError(f"{error}; take it out of the data (`kenthash data check` lists all such)") from error
         texts = [self.dataset.texts[row][caption] for row, caption in zip(rows, captions, strict=True)]
-        # Mixed precision where there is a GPU: the encoder is the whole cost there, the loss stays in float32.
-        with torch.autocast("cuda", torch.bfloat16, enabled=self._device.type == "cuda"):
+        # Mixed precision in training where there is a GPU: the encoder is the whole cost there, the loss stays in
+        # float32. What is measured is encoded as a trained model encodes: in float32.
+        with torch.autocast("cuda", torch.bfloat16, enabled=train and self._device.type == "cuda"):
             image = self.encoder.encode_pictures(pictures.to(self._device))
             text = self.encoder.encode_texts(self.encoder.tokenize(texts))
         return image.float(), text.float()

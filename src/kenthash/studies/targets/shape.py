@@ -31,7 +31,7 @@ def shape(study: Study) -> Outcome:
     run_all(list(jobs.values()), "runs to fit to")
     measured: Measured = {}
     for b in track(study.bits, "fitting"):
-        subjects = [Subject(Run.open(jobs[b, seed].out), study.source) for seed in range(study.seeds)]
+        subjects = [Subject(Run.open(jobs[b, seed].out, "cpu"), study.source) for seed in range(study.seeds)]
         for kind in KINDS:
             parts = [_measure(subject, kind, seed) for seed, subject in enumerate(subjects)]
             measured[kind, b] = np.mean(parts, axis=0)

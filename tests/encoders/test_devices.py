@@ -1,0 +1,121 @@
+"""Models and runs on a device that is not the CPU (`other_device`): what computes is moved there, and what comes back
+is what the CPU gives."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_clip import make_pictures, write_clip
+
+from kenthash import Hasher
+from kenthash.cli import main
+from kenthash.encoders import load_encoder
+from kenthash.errors import UsageError
+from kenthash.model.hasher import HasherConfig
+from kenthash.model.heads import HeadConfig
+from kenthash.runs.evaluate import evaluate_run
+from kenthash.runs.train import train_run
+from kenthash.training.recipe import make_recipe
+
+COMMANDS = """
+import json, sys
+import other_device
+from kenthash.cli import app
+
+convolutions = []
+for words in json.loads(sys.argv[1]):
+    other_device.ran.clear()
+    app(words, standalone_mode=False)
+    convolutions.append(other_device.ran["conv2d"])
+print(json.dumps(convolutions), file=sys.stderr)
+"""
+
+LOADING = """
+import sys
+import numpy as np
+import other_device
+from kenthash import Hasher
+
+hasher = Hasher.load(sys.argv[1], device="other")
+np.savez(sys.argv[2], texts=hasher.encode_texts(sys.argv[3]), pictures=hasher.encode_pictures(sys.argv[4]))
+assert other_device.ran["conv2d"] == 1 and other_device.ran["tanh"] == 2, other_device.ran
+"""
+
+
+def in_a_process(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, *map(str, words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two epochs with an encoder that was trained, too."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_clip(folder / "clip")
+    files = make_pictures(folder / "pictures", 40)
+    rows = [{"file_name": f.name, "text": f"text {i}", "labels": ["ab"[i % 2]]} for i, f in enumerate(files)]
+    (folder / "pictures" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    encoder = {"spec": f"openclip:{folder / 'clip'}", "trainable": True}
+    layer = {"data": str(folder / "pictures"), "method": "dsph", "bits": 16, "epochs": 2, "encoder": encoder}
+    train_run(make_recipe(layer), folder / "run", quiet=True)
+    return folder / "run"
+
+
+def test_a_model_is_loaded_onto_the_device_that_is_asked_for(tmp_path: Path) -> None:
+    write_clip(tmp_path / "clip")
+    spec, head = f"openclip:{tmp_path / 'clip'}", HeadConfig()
+    Hasher(HasherConfig(16, 24, 24, head, head, spec), load_encoder(spec)).save(tmp_path / "model")
+    (file,) = make_pictures(tmp_path / "pictures", 1)
+    in_a_process(LOADING, tmp_path / "model", tmp_path / "codes.npz", "two dogs", file)
+    there, here = np.load(tmp_path / "codes.npz"), Hasher.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(there["texts"], here.encode_texts("two dogs"))
+    assert np.array_equal(there["pictures"], here.encode_pictures(file))
+
+
+def test_commands_use_the_device_that_is_asked_for(run: Path, tmp_path: Path) -> None:
+    expected = evaluate_run(run, device="cpu").metrics
+    pictures = run.parent / "pictures"
+    commands = [
+        ["evaluate", str(run), "--json", "--device", "other"],
+        ["evaluate", str(run), "--json", "--device", "cpu"],
+        ["train", "--resume", "--out", str(run), "--json", "--device", "other"],  # nothing is left but its evaluation
+        ["analyze", str(run), "--json", "--device", "other"],
+        ["index", "add", str(pictures), "--model", str(run), "--index", str(tmp_path / "a.kh"), "--device", "other"],
+    ]
+    done = in_a_process(COMMANDS, json.dumps(commands))
+    printed = done.stdout.splitlines()
+    assert json.loads(printed[0]) == json.loads(printed[1]) == json.loads(printed[2]) == expected
+    assert printed[-1].startswith("40 added")
+    there, cpu, *others = json.loads(done.stderr.splitlines()[-1])
+    assert there > 0 and cpu == 0 and all(others)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta", "cuda:77"])
+def test_a_device_that_is_not_there_is_one_line(
+    run: Path, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=f"device '{device}' cannot be used"):
+        Hasher.load(run, device=device)
+    index = str(tmp_path / "a.kh")
+    commands: list[list[Any]] = [
+        ["evaluate", run],
+        ["analyze", run],
+        ["index", "add", run.parent / "pictures", "--model", run, "--index", index],
+        ["serve", "--index", index],
+        ["train", "--data", run.parent / "pictures", "--out", tmp_path / "run"],
+    ]
+    for words in commands:
+        monkeypatch.setattr(sys, "argv", ["kenthash", *map(str, words), "--device", device])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr().err
+        assert end.value.code == 2 and printed.startswith(f"error: device '{device}'") and printed.count("\n") == 1
+    assert not list(tmp_path.iterdir())
