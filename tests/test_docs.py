@@ -24,6 +24,7 @@ from kenthash.service.settings import MAX_OFFSET, MAX_PAGE, MAX_TEXT
 from kenthash.studies.controls import CONTROLS
 from kenthash.studies.targets import TARGETS
 from kenthash.training.recipe import Recipe
+from processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -187,7 +188,7 @@ def test_the_site_builds_whole_and_stands_alone(tmp_path):
     need("mkdocstrings_handlers.python")
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     environment = os.environ | {"CI": "true"}
-    built = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    built = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert built.returncode == 0, built.stderr[-2000:]
     pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
     assert {page.with_suffix(".html").name for page in PAGES} <= set(pages)

@@ -17,8 +17,8 @@ from on_page import KEY
 from scenes_index import Collection, make_collection
 
 from components import need
+from processes import PATIENCE
 
-START_SECONDS = 120
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # Chromium says this of every answer of status 400 and up, which some tests want.
 EXPECTED = "Failed to load resource: the server responded with a status of "
@@ -34,16 +34,17 @@ def serving(*options: str) -> Iterator[str]:
     """The address of a service that the command line starts, and that ends well when told to."""
     # Told to end by the kernel too, should this process be killed.
     command = ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "kenthash", "serve", "--port", "0", "--json"]
+    command += ["--timeout", str(PATIENCE)]
     server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert server.stdout and server.stderr
     try:
-        answered, _, _ = select.select([server.stdout], [], [], START_SECONDS)
+        answered, _, _ = select.select([server.stdout], [], [], PATIENCE)
         line = server.stdout.readline() if answered else b""
         assert line, f"the service did not start: {os.read(server.stderr.fileno(), 4096).decode()}"
         threading.Thread(target=server.stderr.read, daemon=True).start()  # its log must not fill the pipe
         yield f"{json.loads(line)['url']}/"
         server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=PATIENCE) == 0
     finally:
         server.kill()
         server.wait()
@@ -94,7 +95,7 @@ def new_page(browser: Any) -> Iterator[Callable[..., Any]]:
     def make(width: int = 1280, height: int = 800, **options: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(1000 * PATIENCE)
         page = context.new_page()
         page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(str(error)))

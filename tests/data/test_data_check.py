@@ -18,6 +18,7 @@ from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.report import Report
 from kenthash.errors import DataError
+from processes import PATIENCE
 
 #       person dog kite
 ROWS = [[1, 1, 0], [1, 1, 1], [1, 0, 0], [0, 0, 0]]
@@ -126,7 +127,7 @@ def test_no_readable_picture_at_all_is_an_error(tmp_path: Path) -> None:
 
 def kenthash(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "kenthash", *map(str, arguments)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "kenthash", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE
     )
 
 

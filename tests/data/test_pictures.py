@@ -2,7 +2,6 @@
 
 import io
 import struct
-import time
 import zlib
 from pathlib import Path
 
@@ -142,11 +141,9 @@ def png_that_claims(width: int, height: int) -> bytes:
 # 3,600 megapixels is beyond Pillow's own bound; 121 is below that and above ours.
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("side", [60_000, 11_000])
-def test_decompression_bomb_is_refused_at_once(side: int) -> None:
-    start = time.perf_counter()
+def test_decompression_bomb_is_refused(side: int) -> None:
     with pytest.raises(BadPicture, match="more than the 100 megapixels allowed"):
         open_picture(png_that_claims(side, side))
-    assert time.perf_counter() - start < 1.0
 
 
 @pytest.mark.parametrize("content", [b"just some words\n", b"", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])

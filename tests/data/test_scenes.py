@@ -21,6 +21,7 @@ from kenthash.data.scenes.layout import make_scene
 from kenthash.data.scenes.loading import FOLDER, load_catalogue
 from kenthash.data.scenes.scene import LAYERS, Scene, Thing
 from kenthash.errors import DataError, UsageError
+from processes import PATIENCE
 
 ITEMS = 700  # told
 MADE = 28  # painted too
@@ -253,7 +254,7 @@ def kill_after_some() -> None:
 threading.Thread(target=kill_after_some, daemon=True).start()
 make_scenes(Path({str(out)!r}), 5000, 0, processes=1)
 """
-    assert subprocess.run([sys.executable, "-c", script], timeout=120).returncode == -9
+    assert subprocess.run([sys.executable, "-c", script], timeout=PATIENCE).returncode == -9
     assert (out / "pictures/000004.jpg").exists() and not (out / "metadata.jsonl").exists()
 
 

@@ -28,7 +28,7 @@ def histogram(items: list[tuple[int, int]]) -> np.ndarray:
     return counts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rankings, st.sampled_from([None, 1, 2, 3, 5, 8, 20]))
 def test_every_rule_equals_the_list_of_all_orders(items: list[tuple[int, int]], k: int | None) -> None:
     counts = histogram(items)
@@ -76,7 +76,7 @@ def test_stable_order_equals_a_stable_sort() -> None:
                 assert np.isnan(ap[q])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from([None, 1, 10, 37]))
 def test_rules_are_ordered_and_only_stable_sees_the_database_order(seed: int, k: int | None) -> None:
     query, database, query_labels, labels = make(seed, 8, 40, 8, 4)

@@ -12,7 +12,7 @@ from kenthash.losses.quantisation import quantisation
 from kenthash.losses.thresholds import DISTANCES, code_distance, code_threshold, griesmer_distance
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(1, 8), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 999))
 def test_proxy_cosine_in_loops(samples, classes, density, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -35,7 +35,7 @@ def batch(samples: int, classes: int, density: float, seed: int) -> tuple[Tensor
     return x.requires_grad_(), t.requires_grad_(), labels
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.integers(1, 6), st.integers(1, 8), st.sampled_from([0.0, 0.3, 0.6, 1.0]),
     st.sampled_from([None, 0.0, 0.2]), st.booleans(), st.integers(0, 999),

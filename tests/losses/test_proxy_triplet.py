@@ -27,7 +27,7 @@ def batch(samples: int, classes: int, density: float, seed: int) -> tuple[Tensor
     return torch.randn(samples, classes, generator=generator, dtype=torch.float64).requires_grad_(), labels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 6), st.integers(1, 14), st.sampled_from([0.0, 0.2, 0.6, 1.0]), st.sampled_from([0.0, 0.3, 2.0]),
     st.integers(0, 999),
@@ -40,7 +40,7 @@ def test_equals_all_pairs(samples, classes, density, margin, seed):
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, scores)[0], rtol=0, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 40), st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.booleans(), st.integers(0, 999))
 def test_sorting_counts_what_visiting_pairs_counts(samples, classes, density, ties, seed):
     scores, labels = batch(samples, classes, density, seed)

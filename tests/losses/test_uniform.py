@@ -33,7 +33,7 @@ squares = st.integers(0, 12).flatmap(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(squares)
 def test_assignment_is_the_cheapest(costs):
     kept = costs.copy()

@@ -28,7 +28,7 @@ def orthonormality_error(frames: Tensor) -> float:
     return (frames.mT @ frames - eye).abs().max().item()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 40), st.integers(1, 24), st.integers(1, 24), st.sampled_from([0.01, 0.3, 2.0]), st.integers(0, 99)
 )

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from components import need
+from processes import PATIENCE
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "servers.py"
 CLIENTS = {"milvus": "pymilvus", "postgres": "psycopg"}
-START_SECONDS = 300  # the first start of all also installs Milvus
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def running(kind: str) -> Iterator[str]:
     )
     assert server.stdin and server.stdout and server.stderr
     try:
-        answered, _, _ = select.select([server.stdout], [], [], START_SECONDS)
+        answered, _, _ = select.select([server.stdout], [], [], PATIENCE)  # the first start of all also installs Milvus
         address = server.stdout.readline().decode().strip() if answered else ""
         if not address:
             server.stdin.close()
@@ -38,4 +38,4 @@ def running(kind: str) -> Iterator[str]:
         yield address
     finally:
         server.stdin.close()
-        server.wait(timeout=60)
+        server.wait(timeout=PATIENCE)

@@ -1,6 +1,5 @@
 """One suite for every engine, on real servers, against brute force."""
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -85,10 +84,8 @@ def test_what_is_not_an_index(target: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("address", ["milvus://127.0.0.1:9/x", "postgresql://me:secret@127.0.0.1:9/x"])
 def test_no_server(address: str) -> None:
     need("pymilvus" if address.startswith("milvus") else "psycopg")
-    started = time.monotonic()
     with pytest.raises(KenthashError, match=r"127\.0\.0\.1:9") as refused:
         Index.open(address)
-    assert time.monotonic() - started < 15
     assert "\n" not in str(refused.value) and "secret" not in str(refused.value)
 
 

@@ -6,6 +6,8 @@ import httpx
 import pytest
 from small_service import Place, Running, make_place, running
 
+from processes import PATIENCE
+
 sys.path.append(str(Path(__file__).parents[1] / "search"))  # for `servers`, which starts real ones
 
 
@@ -16,11 +18,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture(scope="session")
 def server(place: Place) -> Iterator[Running]:
-    with running(place, "--writable", "--max-upload", "2", "--timeout", "20") as started:
+    with running(place, "--writable", "--max-upload", "2") as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def client(server: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         yield client

@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -21,9 +20,10 @@ from kenthash.model.heads import HeadConfig
 from kenthash.search import Index
 from kenthash.search.folder import sync_folder, walk_folder
 from kenthash.search.models import claim
+from processes import PATIENCE
+from processes import wait_until as wait_until
 
 ITEMS, BITS = 12, 64
-PATIENCE = 120  # seconds, on a busy machine
 LABELS = ("dog", "cat", "it's")
 
 
@@ -95,6 +95,7 @@ def running(place: Place, *options: str, index: str = "", unread_log: bool = Fal
     """The command as a user would start it, on the place's index or another one."""
     target = index or str(place.index)
     command = [sys.executable, "-m", "kenthash", "serve", "--index", target, "--port", "0", "--json"]
+    command += ["--timeout", str(PATIENCE)]  # unless the options say otherwise
     log = place.folder / f"log {len(list(place.folder.glob('log *')))}"
     with log.open("w") as stream:
         stderr = subprocess.PIPE if unread_log else stream
@@ -109,13 +110,6 @@ def running(place: Place, *options: str, index: str = "", unread_log: bool = Fal
     finally:
         process.kill()
         process.wait()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
 
 
 def problem(answer: httpx.Response, status: int, slug: str) -> str:

@@ -14,7 +14,8 @@ from small_service import wait_until
 
 from kenthash.bench.load import Load
 from kenthash.bench.serve import BITS, RATE, _by_minute, _figures, bench_serve, render
-from kenthash.bench.watching import Sample, Watch, memory_trend
+from kenthash.bench.watching import NAP, Sample, Watch, memory_trend
+from processes import PATIENCE
 
 
 def test_figures() -> None:
@@ -43,21 +44,39 @@ def test_figures_by_minute() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be held on a processor here")
 def test_a_sleeper_is_late_when_its_processor_is_taken() -> None:
-    """A process stopped for a third of a second: the naps that were due then are late by what was left of it."""
-    code = (
-        "import os, time; from kenthash.bench.watching import watched\n"
-        "with watched(os.getpid()) as watch: print(flush=True); time.sleep(1)\n"
-        "print([late for _, late in watch.naps], len(os.sched_getaffinity(0)))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    """A process stopped for a third of a second: every nap that was due in that time ends after it, on each processor.
+
+    Both processes read the same clock. Each processor has one nap due in any stretch as long as a nap, so that all have
+    gone past a moment when there are as many naps in the stretch after it as processors.
+    """
+    code = f"""
+import json, os, sys, time
+from kenthash.bench.watching import watched
+
+def wait_until_all_are_past(moment):
+    while sum(moment <= due < moment + {NAP} for due, _ in list(watch.naps)) < cores:
+        time.sleep(0.01)
+
+cores = len(os.sched_getaffinity(0))
+with watched(os.getpid()) as watch:
+    wait_until_all_are_past(time.perf_counter())
+    print(flush=True)
+    wait_until_all_are_past(float(sys.stdin.readline()))
+print(json.dumps([watch.naps, len(os.sched_getaffinity(0))]))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline()
     process.send_signal(signal.SIGSTOP)
+    threads = list(Path(f"/proc/{process.pid}/task").iterdir())
+    wait_until(lambda: all(state_of(thread) == "T" for thread in threads))
+    start = time.perf_counter()
     time.sleep(0.33)
+    end = time.perf_counter()
     process.send_signal(signal.SIGCONT)
-    told, _, cores = process.communicate(timeout=60)[0].rpartition(" ")
-    late = json.loads(told)
-    assert max(late) > 0.25 and sum(seconds > 0.1 for seconds in late) > 30 * int(cores)
-    assert int(cores) == len(os.sched_getaffinity(0))  # only sleepers are held on one processor
+    naps, cores = json.loads(process.communicate(f"{end}\n", timeout=PATIENCE)[0])
+    late = [due + late - end for due, late in naps if start <= due < end]
+    assert len(late) >= cores * int((end - start) / NAP) and min(late) >= 0
+    assert cores == len(os.sched_getaffinity(0))  # only sleepers are held on one processor
 
 
 def test_every_request_is_answered() -> None:
@@ -80,10 +99,13 @@ def children(pid: int) -> dict[int, str]:
 
 def at_work(pid: int) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state_of(Path(f"/proc/{pid}")) not in "ZX"
     except OSError:
         return False
-    return state not in "ZX"
+
+
+def state_of(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -100,7 +122,7 @@ def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Pat
         for part in (" serve --index ", "spawn_main"):
             assert any(part in own for own in started.values())
         bench.send_signal(number)
-        _, told = bench.communicate(timeout=60)
+        _, told = bench.communicate(timeout=PATIENCE)
         assert bench.returncode not in (0, -number) and "Traceback" not in told
         wait_until(lambda: not any(at_work(pid) for pid in started))
         assert not list(tmp_path.glob("kenthash-*"))

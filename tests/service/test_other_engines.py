@@ -11,6 +11,7 @@ from small_service import BITS, ITEMS, Place, make_place, name, problem, running
 from kenthash import Hasher, Index
 from kenthash.codes import hamming
 from kenthash.search.models import claim
+from processes import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("servers")
 
@@ -30,7 +31,10 @@ def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFac
     code = Hasher.load(place.model).encode_texts(["two dogs"])
     distances = hamming(code, np.stack([item.code for item in items]))[0].tolist()
     expected = sorted((d, item.id, item.code.tobytes().hex()) for d, item in zip(distances, items, strict=True))
-    with running(place, "--writable", index=target) as server, httpx.Client(base_url=server.url, timeout=30) as client:
+    with (
+        running(place, "--writable", index=target) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+    ):
 
         def found(**asked: object) -> list[tuple[int, str, str]]:
             answer = client.post("/search", json={"text": "two dogs", **asked})

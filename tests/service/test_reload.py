@@ -21,6 +21,7 @@ from kenthash.service.app import make_app
 from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
 from kenthash.service.watch import watching
+from processes import PATIENCE
 
 
 @pytest.fixture
@@ -91,15 +92,19 @@ def test_an_index_that_fails_is_told_and_logged(service: Service, capsys: pytest
 
 def begun(port: int, body: bytes) -> socket.socket:
     """A request of which the last byte has not been sent."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     connection.sendall(head.encode() + b"\r\n\r\n" + body[:-1])
     return connection
 
 
+def get(url: str, path: str) -> httpx.Response:
+    return httpx.get(f"{url}{path}", timeout=PATIENCE)
+
+
 def listening(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
     except OSError:
         return False
     return True
@@ -112,7 +117,7 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
         stop = threading.Event()
 
         def ask(text: bool) -> None:
-            with httpx.Client(base_url=server.url, timeout=30) as client:
+            with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
                 while not stop.is_set():
                     asked = {"text": f"words {len(statuses)}"} if text else {"id": name(len(statuses) % ITEMS)}
                     statuses.append(client.post("/search", json=asked).status_code)
@@ -120,31 +125,32 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
         askers = [threading.Thread(target=ask, args=(text,)) for text in (False, False, True)]
         for asker in askers:
             asker.start()
-        first = httpx.get(f"{server.url}/stats").json()["model"]["digest"]
+        first = get(server.url, "/stats").json()["model"]["digest"]
         make_model(place.folder / "new", seed=1)
         (place.folder / "new" / "model.safetensors").replace(place.model / "model.safetensors")
         wait_until(lambda: _reloads(server.url, "failed"))  # not the index's model: the old one goes on
-        assert httpx.get(f"{server.url}/stats").json()["model"]["digest"] == first
+        assert get(server.url, "/stats").json()["model"]["digest"] == first
         _replace_index(place)
-        wait_until(lambda: httpx.get(f"{server.url}/stats").json()["items"] == ITEMS + 1)
-        assert httpx.get(f"{server.url}/stats").json()["model"]["digest"] == digest(place.model) != first
+        wait_until(lambda: get(server.url, "/stats").json()["items"] == ITEMS + 1)
+        assert get(server.url, "/stats").json()["model"]["digest"] == digest(place.model) != first
         reloads = _reloads(server.url, "done")
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: _reloads(server.url, "done") > reloads)
+        wait_until(lambda: len(statuses) > 10)
         stop.set()
         for asker in askers:
             asker.join()
-        assert len(statuses) > 10 and set(statuses) == {200}
+        assert set(statuses) == {200}
         assert '"text":"words ' in server.log.read_text()  # since it was asked to
 
         connection = begun(server.port, json.dumps({"text": "the last words"}).encode())
-        wait_until(lambda: "kenthash_requests_in_flight 2.0" in httpx.get(f"{server.url}/metrics").text)
+        wait_until(lambda: "kenthash_requests_in_flight 2.0" in get(server.url, "/metrics").text)
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not listening(server.port))
         connection.sendall(b"}")
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
         connection.close()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE) == 0
 
 
 def _replace_index(place: Place) -> None:
@@ -163,5 +169,5 @@ def _replace_index(place: Place) -> None:
 
 
 def _reloads(url: str, result: str) -> float:
-    text = httpx.get(f"{url}/metrics").text.partition(f'kenthash_reloads_total{{result="{result}"}}')[2]
+    text = get(url, "/metrics").text.partition(f'kenthash_reloads_total{{result="{result}"}}')[2]
     return float(text.split()[0]) if text else 0.0

@@ -25,6 +25,7 @@ from kenthash.service.gate import Gate
 from kenthash.service.problems import Overloaded
 from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
+from processes import PATIENCE
 
 KEY = "0123456789abcdef-key"
 
@@ -195,6 +196,6 @@ def test_binding(tmp_path: Path, place: Place) -> None:
 
 def test_a_log_that_nobody_reads_stops_nothing(place: Place) -> None:
     """A pipe takes some 64 KiB; these requests log more."""
-    with running(place, unread_log=True) as server, httpx.Client(base_url=server.url, timeout=20) as client:
+    with running(place, unread_log=True) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         for _ in range(1000):
             assert client.get("/healthz").status_code == 200

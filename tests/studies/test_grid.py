@@ -6,22 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from kenthash.errors import KenthashError
 from kenthash.studies.grid import Job, run_all
 from packs import write_pack
+from processes import PATIENCE, wait_until
 
 EPOCHS = 1_000_000  # never done
-
-
-def wait_for(found, seconds=600):
-    end = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
 
 
 def heed_ctrl_c():
@@ -42,11 +35,11 @@ def test_a_killed_process_is_told_in_one_line(tmp_path):
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for((job.out / "checkpoint" / "checkpoint.safetensors").is_file)
+    wait_until((job.out / "checkpoint" / "checkpoint.safetensors").is_file)
     workers = multiprocessing.active_children()
     assert len(workers) == 1  # the same run twice is one run
     workers[0].kill()
-    thread.join(timeout=300)
+    thread.join(timeout=PATIENCE)
     assert errors and "was killed, perhaps for want of memory" in errors[0]
 
 
@@ -59,9 +52,9 @@ def test_ctrl_c_ends_runs_that_wait_and_runs_that_go(tmp_path):
         command, start_new_session=True, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
     )
     try:
-        wait_for(lambda: list(out.glob("runs/*/checkpoint/checkpoint.safetensors")))
+        wait_until(lambda: list(out.glob("runs/*/checkpoint/checkpoint.safetensors")))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        stderr = process.communicate(timeout=300)[1]
+        stderr = process.communicate(timeout=PATIENCE)[1]
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 
@@ -25,6 +24,7 @@ from kenthash.runs.train import train_run
 from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.recipe import make_recipe
 from packs import write_pack
+from processes import run_until
 
 EPOCHS = 6
 ENV = os.environ | {"PYTHONUNBUFFERED": "1"}
@@ -69,12 +69,7 @@ def test_a_run_reports_and_learns(whole):
 def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack, whole, tmp_path):
     for kill_after in (1, 4):
         out = tmp_path / f"killed{kill_after}"
-        process = subprocess.Popen(command(pack, out), env=ENV, stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:
-            if line.startswith(f"epoch {kill_after:3}/"):
-                process.send_signal(signal.SIGKILL)
-                break
-        process.wait()
+        run_until(f"epoch {kill_after:3}/", *command(pack, out)[3:])
         assert not (out / "model" / "config.json").exists()
         subprocess.run(
             [sys.executable, "-m", "kenthash", "train", "--resume", "--out", str(out)],
