@@ -23,7 +23,7 @@ from PIL import Image
 from kenthash.codes import Codes
 from kenthash.cores import cores
 from kenthash.data.pictures import SUFFIXES, BadPicture, open_picture
-from kenthash.data.readers.metadata import metadata_files, read_rows
+from kenthash.data.readers.folder import metadata_files, read_rows
 from kenthash.errors import DataError
 from kenthash.progress import bar
 from kenthash.search.engine import Item, Metadata
