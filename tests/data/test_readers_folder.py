@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,48 @@ def test_what_is_none_of_the_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_picture(tmp_path / "gone.jpg")
     monkeypatch.chdir(tmp_path)
     assert read_dataset(Path()).name == tmp_path.name
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("dog,people", r'labels "dog,people" is one string: write a list, \["dog", "people"\], or \["dog,people"\] if'),
+        ("dog; people", r'write a list, \["dog", "people"\]'),
+        ("dog|people", r'write a list, \["dog", "people"\]'),
+        ("['dog', 'people']", r'write a list, \["dog", "people"\]'),
+    ],
+)
+def test_labels_in_one_string_are_refused(tmp_path: Path, value: str, says: str) -> None:
+    for name in ("a.jpg", "b.jpg"):
+        write_picture(tmp_path / name)
+    rows = [{"file_name": "a.jpg", "labels": "dog"}, {"file_name": "b.jpg", "labels": value}]
+    write_jsonl(tmp_path / "metadata.jsonl", rows)
+    with pytest.raises(DataError, match=rf"metadata\.jsonl:2: .*{says}"):
+        read_dataset(tmp_path)
+    write_text(tmp_path / "classes.json", json.dumps(["dog", value]))  # where it is the name of a class, it is one
+    assert read_dataset(tmp_path).labels.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('a.jpg,two dogs,"dog,people"', "labels 'dog,people': separate them by semicolons, dog;people"),
+        ("a.jpg,two dogs,dog|people", "labels 'dog|people': separate them by semicolons, dog;people"),
+        ("a.jpg,two dogs,\"['dog', 'people']\"", "separate them by semicolons, dog;people"),
+        ("a.jpg,two dogs,dog,people", "4 values, but 3 columns: put a value with commas into double quotes"),
+        ("a.jpg,two dogs, one cat,dog", "4 values, but 3 columns"),
+    ],
+)
+def test_commas_in_a_csv_are_refused(tmp_path: Path, line: str, says: str) -> None:
+    write_picture(tmp_path / "a.jpg")
+    write_text(tmp_path / "metadata.csv", f"file_name,text,labels\n{line}\n")
+    with pytest.raises(DataError, match=rf"metadata\.csv:2: .*{re.escape(says)}"):
+        read_dataset(tmp_path)
+
+
+def test_csv_with_spaces_after_commas_and_empty_columns(tmp_path: Path) -> None:
+    write_picture(tmp_path / "a.jpg")
+    text = 'file_name, text, labels,\r\na.jpg, "one, two", "fox, red; dog",\r\n'
+    write_text(tmp_path / "metadata.csv", text)
+    data = read_dataset(tmp_path)
+    assert data.texts == [["one, two"]] and data.classes == ["dog", "fox, red"]

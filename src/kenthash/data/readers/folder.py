@@ -3,16 +3,18 @@
     {"file_name": "street/a.jpg", "text": "two dogs and a kite", "labels": ["dog", "kite"]}
 
 `file_name` is relative to the metadata file, whose folder may have folders. `text` is a string; `texts`, a list of
-strings. Other keys are ignored. Without a metadata file in the folder itself, those in folders below it are read
-(train/, test/ ...). `metadata.csv` with the columns file_name, text and labels (separated by semicolons) is read where
-there is no .jsonl. `classes.json`, a list of names, fixes the classes and their order; else they are sorted labels.
+strings. `labels` is a list of strings, or one label as a string. Other keys are ignored. Without a metadata file in the
+folder itself, those in folders below it are read (train/, test/ ...). `metadata.csv` with the columns file_name, text
+and labels (separated by semicolons) is read where there is no .jsonl. `classes.json`, a list of names, fixes the
+classes and their order; else they are sorted labels.
 """
 
 import csv
 import json
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,6 +28,7 @@ from kenthash.files import parse_json, read_json, reading
 
 NAMES = ("metadata.jsonl", "metadata.csv")
 MAX_LINE = 1 << 20  # characters of a metadata line
+_SEPARATOR = re.compile(r"[,;|\[\]]")
 LOOK = 20_000  # entries looked at before a folder is said to have no pictures
 
 
@@ -53,15 +56,17 @@ def read_folder(path: Path) -> Dataset:
         name = example.relative_to(path).as_posix() if example else "a.jpg"
         row = {"file_name": name, "text": "two dogs and a kite", "labels": ["dog", "kite"]}
         raise DataError(f"{path}: pictures without metadata.jsonl: write one with a line a picture: {json.dumps(row)}")
-    rows = _Rows()
+    rows, listed = _Rows(), _listed_classes(path)
     for file in files:
         fence = _Fence(file.parent)
         for line, row in read_rows(file):
-            _add(rows, path, file, line, row, fence)
+            _add(rows, path, file, line, row, fence, listed or ())
     if not rows.ids:
         raise DataError(f"{files[0]}: no row has a picture that is here, such as {(rows.missing or ['none'])[0]}")
 
-    classes, unknown = _classes(path, rows.labels)
+    used = sorted({name for names in rows.labels for name in names})
+    classes = used if listed is None else listed
+    unknown = sorted(set(used) - set(classes))
     columns = {name: column for column, name in enumerate(classes)}
     silent = [item for item, texts in zip(rows.ids, rows.texts, strict=True) if not any(texts)]
     remarks = [
@@ -82,7 +87,7 @@ def read_folder(path: Path) -> Dataset:
     )
 
 
-def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fence") -> None:
+def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fence", classes: Collection[str]) -> None:
     where = f"{file.relative_to(root)}:{line}"
     name = row.get("file_name") if isinstance(row, dict) else None
     if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
@@ -103,7 +108,24 @@ def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fenc
     rows.ids.append(picture.relative_to(root).as_posix())
     rows.pictures.append(picture)
     rows.texts.append(texts or [""])
+    if labels and labels[0] not in classes:
+        _refuse_several_in_one(file, line, row["labels"])
     rows.labels.append([name for name in labels or [] if name.strip()])
+
+
+def _refuse_several_in_one(file: Path, line: int, labels: str | list[str]) -> None:
+    """Refuse one string that has several labels in it, where one label may be a string."""
+    from_csv = file.suffix == ".csv"  # whose labels `read_rows` has split at semicolons
+    text = labels[0] if from_csv and len(labels) == 1 else labels
+    if not isinstance(text, str) or not _SEPARATOR.search(text):
+        return
+    names = [name for part in _SEPARATOR.split(text) if (name := part.strip(" '\""))]
+    if from_csv:
+        advice = f"{text!r}: separate them by semicolons, {';'.join(names)}, or list this name in classes.json"
+    else:
+        written, one = json.dumps(names, ensure_ascii=False), json.dumps(text, ensure_ascii=False)
+        advice = f"{one} is one string: write a list, {written}, or [{one}] if it is the name of one class"
+    raise DataError(f"{file}:{line}: labels {advice}")
 
 
 class _Fence:
@@ -137,16 +159,13 @@ def _strings(value: Any) -> list[str] | None:
     return values if isinstance(values, list) and all(isinstance(one, str) for one in values) else None
 
 
-def _classes(path: Path, labels: list[list[str]]) -> tuple[list[str], list[str]]:
-    """The classes, and the labels that are none of them."""
-    seen = sorted({name for names in labels for name in names})
+def _listed_classes(path: Path) -> list[str] | None:
     if not (path / "classes.json").is_file():
-        return seen, []
+        return None
     listed = read_json(path / "classes.json")
     if not isinstance(listed, list) or _strings(listed) is None or len(set(listed)) != len(listed):
         raise DataError(f"{path / 'classes.json'}: must be a list of names, each once")
-    known = set(listed)
-    return listed, [name for name in seen if name not in known]
+    return listed
 
 
 def metadata_files(path: Path) -> list[Path]:
@@ -192,11 +211,18 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Any]]:
-    reader = csv.DictReader(_lines(path), strict=True)
+    reader = csv.DictReader(_lines(path), strict=True, skipinitialspace=True)
     try:
-        if "file_name" not in (reader.fieldnames or ()):
+        columns = reader.fieldnames or ()
+        if "file_name" not in columns:
             raise DataError(f"{path}:1: no column file_name: the first line must name the columns")
         for row in reader:
+            if any(surplus := row.pop(None, [])):
+                values = len(columns) + len(surplus)
+                raise DataError(
+                    f"{path}:{reader.line_num}: {values} values, but {len(columns)} columns: put a value with commas "
+                    "into double quotes, and separate labels by semicolons"
+                )
             labels = [name.strip() for name in (row.get("labels") or "").split(";") if name.strip()]
             yield reader.line_num, {"file_name": row["file_name"], "text": row.get("text"), "labels": labels}
     except csv.Error as error:
