@@ -67,7 +67,7 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text: {error.reason}") from error
+        raise DataError(f"{path}: not UTF-8 text: {error.reason}: save it as UTF-8") from error
 
 
 def parse_json(text: str) -> Any:

@@ -92,6 +92,21 @@ def test_classes_that_never_occur_and_data_without_labels() -> None:
     assert all(len(line) <= 80 for line in bare.to_text().splitlines())
 
 
+def test_class_names_that_look_like_mistakes() -> None:
+    names = ["Dog", "dog ", "dog", "dog,people", "traffic light"]
+    report = check_dataset(made_by_hand(labels=np.ones((4, 5), dtype=np.uint8), classes=names))
+    assert found(report, "class names that differ only in case or spaces: 1;") == ["'Dog', 'dog ', 'dog'"]
+    assert found(report, "class names with a comma, semicolon or bar: 1;") == ["dog,people"]
+
+
+def test_what_the_reader_found_wrong_is_part_of_the_report(tmp_path: Path) -> None:
+    folder = picture_folder(tmp_path)
+    (folder / "e.jpg").unlink()
+    report = check_dataset(read_dataset(folder), pictures=False)
+    assert report.usable and found(report, "rows left out, no picture file: 1 of 25") == ["metadata.jsonl:5 e.jpg"]
+    assert "usable, 1 warning" in report.to_text()
+
+
 def picture_folder(root: Path) -> Path:
     """25 items; b is no picture, c is cut short, d is a copy of a."""
     names = [f"{letter}.jpg" for letter in "abcdefghijklmnopqrstuvwxy"]

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from layouts import write_jsonl, write_picture, write_text
 
+from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
+from kenthash.data.readers.folder import read_rows
 from kenthash.errors import DataError
 
 
@@ -57,7 +59,7 @@ def test_halves_of_characters_empty_labels_and_texts_that_are_null(tmp_path: Pat
     data = read_dataset(tmp_path)
     assert data.texts == [["cut off \ufffd"], ["a kite"]]
     assert data.classes == ["caf\u00e9 \U0001f436", "dog"] and data.labels.tolist() == [[1, 1], [0, 0]]
-    assert data.notes == ["rows left out, no picture file: 1 (metadata.jsonl:3 \ufffd.jpg)"]
+    assert warnings(data) == {"rows left out, no picture file: 1 of 3": ["metadata.jsonl:3 \ufffd.jpg"]}
 
 
 @pytest.mark.parametrize("listed", ["null", "7", '"dog"', '["dog", "dog"]', '["dog", null]', "[" * 100_000])
@@ -87,7 +89,8 @@ def test_csv(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
-    write_picture(tmp_path / "a.jpg")
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        write_picture(tmp_path / name)
     (tmp_path / "folder.jpg").mkdir()
     os.mkfifo(tmp_path / "pipe.jpg")  # opening it would wait for ever
     rows = [
@@ -99,13 +102,24 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
         {"file_name": "a\nb.jpg"},
         {"file_name": "folder.jpg"},
         {"file_name": "pipe.jpg"},
+        {"file_name": "b.jpg", "text": "x", "labels": [3]},
+        {"file_name": "c.jpg", "text": "x", "labels": ["dog", None]},
     ]
     write_jsonl(tmp_path / "metadata.jsonl", rows)
     data = read_dataset(tmp_path)
-    assert data.ids == ["a.jpg"] and data.classes == ["dog"]
-    assert data.notes[0].startswith("rows left out, no picture file: 3 (metadata.jsonl:2 gone.jpg, ")
-    assert data.notes[1].startswith("rows left out, no file_name in them: 4 (metadata.jsonl:3, metadata.jsonl:4, ")
-    assert data.notes[2] == "rows whose text or labels are not strings, taken without them: 1 (metadata.jsonl:1)"
+    assert data.ids == ["a.jpg", "b.jpg", "c.jpg"] and data.classes == ["dog"]
+    assert data.labels.tolist() == [[1], [0], [0]]
+    assert warnings(data) == {
+        "rows left out, no picture file: 3 of 6": [
+            "metadata.jsonl:2 gone.jpg",
+            "metadata.jsonl:7 folder.jpg",
+            "metadata.jsonl:8 pipe.jpg",
+        ],
+        "rows left out, no file_name in them: 4": [f"metadata.jsonl:{line}" for line in (3, 4, 5, 6)],
+        "rows whose text or labels are not strings, taken without them: 3": [
+            f"metadata.jsonl:{line}" for line in (1, 9, 10)
+        ],
+    }
 
 
 @pytest.mark.parametrize(
@@ -146,7 +160,7 @@ def test_pictures_without_metadata_get_an_example_that_works(tmp_path: Path) -> 
     write_picture(tmp_path / "sub" / "a.jpg")
     with pytest.raises(DataError, match=r"pictures without metadata\.jsonl") as refused:
         read_dataset(tmp_path)
-    line = str(refused.value).partition("a line a picture: ")[2]
+    line = str(refused.value).partition("one line per picture: ")[2]
     write_text(tmp_path / "metadata.jsonl", line + "\n")  # do as the error says
     data = read_dataset(tmp_path)
     assert data.ids == ["sub/a.jpg"] and data.classes == ["dog", "kite"]
@@ -167,7 +181,7 @@ def test_what_is_none_of_the_layouts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match="is a file: give the folder"):
         read_dataset(tmp_path / "notes.txt")
     write_jsonl(tmp_path / "metadata.jsonl", [{"file_name": "gone.jpg"}])
-    with pytest.raises(DataError, match=r"no row has a picture that is here, such as metadata\.jsonl:1 gone\.jpg"):
+    with pytest.raises(DataError, match=r"1 of 1 pictures are not here, such as metadata\.jsonl:1 gone\.jpg"):
         read_dataset(tmp_path)
     write_picture(tmp_path / "gone.jpg")
     monkeypatch.chdir(tmp_path)
@@ -217,3 +231,125 @@ def test_csv_with_spaces_after_commas_and_empty_columns(tmp_path: Path) -> None:
     write_text(tmp_path / "metadata.csv", text)
     data = read_dataset(tmp_path)
     assert data.texts == [["one, two"]] and data.classes == ["dog", "fox, red"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [{"filename": "a.jpg", "text": "x"}],
+            'jsonl:1: no "file_name", only "filename", "text": rename "filename" to "file_name"',
+        ),
+        ([{"text": "x", "Image": "a.jpg"}], 'rename "Image" to "file_name"'),
+        ([{"text": "x"}], 'jsonl:1: no "file_name", only "text": name the picture of each row with "file_name"'),
+        ([{}], 'jsonl:1: no "file_name": name the picture'),
+        ([7], 'jsonl:1: not a JSON object such as {"file_name": "a.jpg"'),
+        ([{"file_name": 3}], "jsonl:1: file_name '3' is not the name of a picture"),
+        ([], r"jsonl: has no rows"),
+    ],
+)
+def test_rows_that_name_no_picture_show_what_they_have(tmp_path: Path, rows: list[object], says: str) -> None:
+    write_picture(tmp_path / "a.jpg")
+    write_jsonl(tmp_path / "metadata.jsonl", rows)
+    with pytest.raises(DataError, match=re.escape(says)):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("filename,text", 'no column "file_name", only "filename", "text": rename "filename" to "file_name"'),
+        ("file_name;text;labels", 'only "file_name;text;labels": columns are separated by commas'),
+        ("a.jpg,two dogs", 'only "a.jpg", "two dogs": the first line names the columns'),
+    ],
+)
+def test_columns_of_a_csv_that_are_misnamed(tmp_path: Path, header: str, says: str) -> None:
+    write_picture(tmp_path / "a.jpg")
+    write_text(tmp_path / "metadata.csv", f"{header}\na.jpg,x\n")
+    with pytest.raises(DataError, match=re.escape(f"metadata.csv:1: {says}" if says[0] == "n" else says)):
+        read_dataset(tmp_path)
+
+
+def test_keys_that_are_nearly_those_that_are_read(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        write_picture(tmp_path / name)
+    rows = [
+        {"file_name": "a.jpg", "captions": ["x"], "label": "dog"},
+        {"file_name": "b.jpg", "caption": "x", "label": "dog"},
+        {"file_name": "c.jpg", "text": "x", "caption": "y", "labels": ["dog"], "label": "z"},  # what is read is there
+    ]
+    write_jsonl(tmp_path / "metadata.jsonl", rows)
+    data = read_dataset(tmp_path)
+    assert data.texts == [[""], [""], ["x"]] and data.classes == ["dog"] and data.labels.tolist() == [[0], [0], [1]]
+    assert warnings(data) == {
+        'rows with "captions" and no "text": 1; it is not read': ["metadata.jsonl:1"],
+        'rows with "caption" and no "text": 1; it is not read': ["metadata.jsonl:2"],
+        'rows with "label" and no "labels": 2; it is not read': ["metadata.jsonl:1", "metadata.jsonl:2"],
+    }
+    (tmp_path / "metadata.jsonl").unlink()
+    write_text(tmp_path / "metadata.csv", "file_name,Text,label\na.jpg,x,dog\n")
+    assert list(warnings(read_dataset(tmp_path))) == [
+        'rows with "Text" and no "text": 1; it is not read',
+        'rows with "label" and no "labels": 1; it is not read',
+    ]
+
+
+def warnings(data: Dataset) -> dict[str, list[str]]:
+    """What the reader found wrong, with its examples."""
+    assert all(problem.kind == "warning" and problem.remedy for problem in data.problems)
+    return {problem.what: problem.examples for problem in data.problems}
+
+
+@pytest.mark.parametrize("present", [1, 5])
+def test_a_folder_without_most_of_its_pictures_is_refused(tmp_path: Path, present: int) -> None:
+    names = [f"sub/{i}.jpg" for i in range(10)]
+    for name in names[:present]:
+        write_picture(tmp_path / name)
+    write_jsonl(tmp_path / "metadata.jsonl", [{"file_name": name, "labels": ["x"]} for name in names])
+    if present == 5:
+        assert list(warnings(read_dataset(tmp_path))) == ["rows left out, no picture file: 5 of 10"]
+        return
+    with pytest.raises(DataError, match=r"metadata\.jsonl: 9 of 10 pictures are not here, such as .*:2 sub/1\.jpg: "):
+        read_dataset(tmp_path)
+
+
+def test_windows_paths_are_told_of(tmp_path: Path) -> None:
+    write_picture(tmp_path / "sub" / "a.jpg")
+    write_jsonl(tmp_path / "metadata.jsonl", [{"file_name": "sub\\a.jpg"}])
+    with pytest.raises(DataError, match=r"write / and not \\ between folders"):
+        read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("space", ["", "\n", " "])
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_a_json_array_is_told_of(tmp_path: Path, rows: int, space: str) -> None:
+    """Indented, on one line, and on a line that is too long."""
+    write_picture(tmp_path / "a.jpg")
+    array = json.dumps([{"file_name": "a.jpg", "text": "x" * 50}] * rows, indent=space and 2)
+    write_text(tmp_path / "metadata.jsonl", space + array)
+    with pytest.raises(DataError, match=r"metadata\.jsonl: is one JSON array: write each object on a line of its own"):
+        read_dataset(tmp_path)
+
+
+def test_an_object_on_several_lines_is_told_of(tmp_path: Path) -> None:
+    write_picture(tmp_path / "a.jpg")
+    for text in ('{\n  "file_name": "a.jpg"\n}\n', '{"file_name": "a.jpg",\n"text": "x"}\n'):
+        write_text(tmp_path / "metadata.jsonl", text)
+        with pytest.raises(DataError, match=r"metadata\.jsonl:1: not valid JSON: the object does not end on this"):
+            read_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_other_encodings_are_told_of(tmp_path: Path, encoding: str) -> None:
+    write_picture(tmp_path / "a.jpg")
+    (tmp_path / "metadata.csv").write_bytes("file_name,text\na.jpg,caf\u00e9 au lait\n".encode(encoding))
+    with pytest.raises(DataError, match=r"metadata\.csv: not UTF-8 text: .*: save it as UTF-8"):
+        read_dataset(tmp_path)
+
+
+def test_a_row_of_a_csv_has_all_its_columns(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "metadata.csv", "file_name,labels,year,,note\na.jpg,dog;kite,2024,,x\nb.jpg,,2025\n")
+    assert list(read_rows(path)) == [
+        (2, {"file_name": "a.jpg", "labels": ["dog", "kite"], "year": "2024", "note": "x"}),
+        (3, {"file_name": "b.jpg", "labels": [], "year": "2025"}),
+    ]

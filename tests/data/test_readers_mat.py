@@ -73,18 +73,26 @@ def test_caption_txt_class_names_sparse_labels_and_missing_pictures(tmp_path: Pa
     assert data.classes == ["cat", "dog", "kite"]
     assert data.texts == [["one"], [""], ["four"]]
     assert data.labels.tolist() == LABELS[[0, 2, 3]].tolist()
-    assert data.notes[0].startswith("items left out, no picture file: 1 (")
-    assert data.notes[1].startswith("items without a text: 1 (")
+    assert [problem.what for problem in data.problems] == ["items left out, no picture file: 1 of 4"]
+    assert data.notes[0].startswith("items without a text: 1 (")
 
 
 def test_nothing_outside_the_folder_is_opened(tmp_path: Path) -> None:
     secret = write_picture(tmp_path / "secret.jpg")
     no_name = f"{'x' * 300}/secret.jpg"  # longer than any file's
-    index = [str(secret), "../secret.jpg", "photos/../../secret.jpg", no_name, NAMES[0]]
-    write_mat(tmp_path / "data", None, labels=np.ones((5, 3)), index=index)
-    write_text(tmp_path / "data" / "caption.txt", "a\nb\nc\nd\ne\n")
+    index = [str(secret), "../secret.jpg", "photos/../../secret.jpg", no_name, *NAMES]
+    write_mat(tmp_path / "data", None, labels=np.ones((8, 3)), index=index)
+    write_text(tmp_path / "data" / "caption.txt", "a\nb\nc\nd\ne\nf\ng\nh\n")
     data = read_dataset(tmp_path / "data")
-    assert data.ids == ["photos/part0/1.jpg"] and data.texts == [["e"]]
+    assert data.ids[0] == "photos/part0/1.jpg" and data.texts == [["e"], ["f"], ["g"], ["h"]]
+
+
+def test_a_set_without_most_of_its_pictures_is_refused(tmp_path: Path) -> None:
+    write_mat(tmp_path, SHAPES["cell of strings"][0])
+    for name in NAMES[1:]:
+        (tmp_path / name.removeprefix("/home/someone/data/")).unlink()
+    with pytest.raises(DataError, match=r"3 of 4 pictures are not here, such as .*/10\.jpg: link their folder here"):
+        read_dataset(tmp_path)
 
 
 def test_parts_that_disagree_or_are_damaged_are_named(tmp_path: Path) -> None:

@@ -37,8 +37,22 @@ def test_coco_leaves_out_missing_photos_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "annotations" / "instances_val2017.json").unlink()
     data = read_dataset(tmp_path)
     assert data.ids == ["000000000025"]
-    assert "photos left out, no file: 1 (000000000009.jpg)" in data.notes
+    assert [problem.what for problem in data.problems] == ["photos left out, no file: 1 of 2"]
     assert any("val2017 is not here" in note for note in data.notes)
+
+
+def test_coco_without_one_of_its_archives_is_used_and_without_most_photos_refused(tmp_path: Path) -> None:
+    small_coco(tmp_path)
+    for photo in (tmp_path / "train2017").iterdir():
+        photo.unlink()
+    data = read_dataset(tmp_path)
+    assert data.ids == ["000000000139"]
+    assert [problem.what for problem in data.problems] == ["no photo of train2017 is here: 2 left out"]
+    write_coco(tmp_path, {"train2017": {i: ([1], ["One."]) for i in range(200, 210)}}, CATEGORIES)
+    for i in range(200, 206):
+        (tmp_path / "train2017" / f"{i:012d}.jpg").unlink()
+    with pytest.raises(DataError, match=r"train2017: 6 of 10 pictures are not here, such as 000000000200\.jpg: unpack"):
+        read_dataset(tmp_path)
 
 
 def test_coco_refuses_damage_in_one_line(tmp_path: Path) -> None:
@@ -85,9 +99,9 @@ def test_mirflickr_wherever_it_was_unpacked(tmp_path: Path, photos: str, annotat
     assert data.pictures is not None and all(picture.is_file() for picture in data.pictures)
     assert data.notes == [
         "photos left out, none of the 24 labels: 1 (im3)",
-        "photos left out, no file: 1 (im77.jpg)",
         "photos without tags: 1 (im2)",
     ]
+    assert [problem.what for problem in data.problems] == ["photos left out, no file: 1 of 4"]
 
 
 def test_mirflickr_says_what_is_missing(tmp_path: Path) -> None:
@@ -104,6 +118,18 @@ def test_mirflickr_says_what_is_missing(tmp_path: Path) -> None:
     (annotations / "sea.txt").unlink()
     with pytest.raises(DataError, match=r"sea\.txt: cannot be read: No such file"):
         read_dataset(tmp_path / "a")
+
+
+def test_mirflickr_and_nuswide_without_most_photos_are_refused(tmp_path: Path) -> None:
+    root = tmp_path / "mirflickr"
+    write_mirflickr(root, root / "annotations", PHOTO_LABELS | {"tree": [20, 21, 22, 23]}, PHOTO_TAGS)
+    with pytest.raises(DataError, match=r"5 of 8 pictures are not here, such as im20\.jpg: unpack mirflickr25k\.zip"):
+        read_dataset(root)
+    names, _ = small_nuswide(tmp_path / "nus")
+    for name in names[5:]:
+        (tmp_path / "nus" / "Flickr" / name.replace("\\", "/")).unlink()
+    with pytest.raises(DataError, match=r"\d\d of \d\d pictures are not here, such as folder"):
+        read_dataset(tmp_path / "nus")
 
 
 def small_nuswide(root: Path, photos: int = 60) -> tuple[list[str], dict[str, np.ndarray]]:
@@ -153,7 +179,9 @@ def test_nuswide_tags_go_by_flickr_id_and_photos_may_lie_flat(tmp_path: Path) ->
     assert texts["folder2/0005_900"] == ["tag0 sea"]
     assert texts["folder1/0001_901"] == [""]
     assert texts["folder0/0009_909"] == ["tag9 sea"]
-    assert "photos left out, no file: 1 (folder1/0007_907.jpg)" in data.notes
+    assert [(one.what, one.examples) for one in data.problems] == [
+        (f"photos left out, no file: 1 of {len(names)}", ["folder1/0007_907.jpg"])
+    ]
     assert "photos without tags: 1 (folder1/0001_901.jpg)" in data.notes
 
 

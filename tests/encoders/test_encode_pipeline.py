@@ -15,6 +15,7 @@ from small_clip import make_dataset, make_pictures, write_clip
 
 from kenthash.bench.encode import bench_encode
 from kenthash.cli import main
+from kenthash.data.dataset import DataProblem
 from kenthash.data.pictures import open_picture
 from kenthash.data.readers import read_dataset
 from kenthash.encoders import Encoder, load_encoder
@@ -116,6 +117,17 @@ def test_killed_and_started_again_it_is_the_same_pack(
     assert (report["resumed"], report["encoded"], report["skipped"]) == (len(done), 160 - len(done), {})
     assert bytes_of(tmp_path / "pack") == bytes_of(tmp_path / "whole")
     assert not (tmp_path / "pack.partial").exists()
+
+
+def test_what_the_reader_found_wrong_is_said_before_encoding(
+    encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = make_dataset(tmp_path / "pictures", 2)
+    dataset.problems.append(DataProblem("warning", "rows left out, no picture file: 1 of 3", "copy it here"))
+    encode_dataset(dataset, encoder, tmp_path / "pack")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{dataset.name}: rows left out, no picture file: 1 of 3: copy it here"
+    ]
 
 
 def test_what_is_at_the_place_already_is_used_or_refused(encoder: Encoder, tmp_path: Path) -> None:

@@ -111,10 +111,10 @@ def state_of(task: Path) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Sent to the bench alone, while clients ask."""
-    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits a deaf ear
+    before = signal.signal(number, signal.default_int_handler)  # a job in the background inherits a deaf ear
     command = [sys.executable, "-m", "kenthash", "bench", "serve", "--items", "1000", "--seconds", "600"]
     bench = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
-    signal.signal(signal.SIGINT, ignored)
+    signal.signal(number, before)
     started: dict[int, str] = {}
     try:
         wait_until(lambda: any('"/search"' in log.read_text() for log in tmp_path.glob("kenthash-*/log")))

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.cores import cores
-from kenthash.data.dataset import Dataset
+from kenthash.data.dataset import DataProblem, Dataset
 from kenthash.data.pictures import BadPicture, open_picture
-from kenthash.data.report import ClassCount, PairCount, Problem, Report
+from kenthash.data.report import ClassCount, PairCount, Report
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError
 from kenthash.progress import track
@@ -33,8 +33,10 @@ SIDE = 224  # what encoders ask for: JPEG is then decoded at a fraction of its s
 def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
     """Look at all of a data set; `pictures=False` does not open its pictures, which takes the most time."""
     problems = [
+        *dataset.problems,
         *_id_problems(dataset),
         *_label_problems(dataset),
+        *_class_problems(dataset.classes),
         *_text_problems(dataset),
         *(_picture_problems(dataset.ids, dataset.pictures) if pictures and dataset.pictures else ()),
         *_size_problems(dataset),
@@ -55,10 +57,10 @@ def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
     )
 
 
-def feature_problems(rows: dict[str, list[int]]) -> list[Problem]:
+def feature_problems(rows: dict[str, list[int]]) -> list[DataProblem]:
     """What is wrong with the vectors of a pack: for each of its files, the rows that hold NaN or infinity."""
     return [
-        Problem(
+        DataProblem(
             "error",
             f"rows of {part} with NaN or infinity: {len(bad):,}; they would spread to whole batches",
             "encode the data again; if it comes back, check the pictures or texts of these rows",
@@ -100,27 +102,47 @@ def _pair_counts(dataset: Dataset) -> list[PairCount]:
     return pairs
 
 
-def _id_problems(dataset: Dataset) -> Iterator[Problem]:
+def _id_problems(dataset: Dataset) -> Iterator[DataProblem]:
     if twice := [item for item, times in Counter(dataset.ids).items() if times > 1]:
-        yield Problem(
+        yield DataProblem(
             "error",
             f"ids that occur more than once: {len(twice):,}; a search result would not say which item it is",
-            "give every item one row and an id of its own",
+            'write one row per item; several texts of a picture go into one row, as "texts": ["...", "..."]',
             twice,
         )
 
 
-def _label_problems(dataset: Dataset) -> Iterator[Problem]:
+def _class_problems(classes: list[str]) -> Iterator[DataProblem]:
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        alike[" ".join(name.casefold().split())].append(name)
+    if groups := [", ".join(map(repr, names)) for names in alike.values() if len(names) > 1]:
+        yield DataProblem(
+            "warning",
+            f"class names that differ only in case or spaces: {len(groups):,}; each is learned as a class of its own",
+            "spell the labels of a class alike",
+            groups,
+        )
+    if several := [name for name in classes if any(mark in name for mark in ",;|")]:
+        yield DataProblem(
+            "warning",
+            f"class names with a comma, semicolon or bar: {len(several):,}; perhaps several labels in one string",
+            'write several labels as several strings, ["dog", "people"]; a name that is meant so can stay',
+            several,
+        )
+
+
+def _label_problems(dataset: Dataset) -> Iterator[DataProblem]:
     bare = np.flatnonzero(~dataset.labels.any(axis=1)).tolist()
     if len(bare) == len(dataset):
-        yield Problem(
+        yield DataProblem(
             "warning",
             "no item has a label, so nothing can be learned from these data",
             "add labels to train on them; to encode and search them with a trained model, none are needed",
         )
         return
     if bare:
-        yield Problem(
+        yield DataProblem(
             "warning",
             f"items without a label: {len(bare):,}; they are relevant to nothing",
             "label them or take them out before training; searching does not mind them",
@@ -128,7 +150,7 @@ def _label_problems(dataset: Dataset) -> Iterator[Problem]:
         )
     occurs = dataset.labels.max(axis=0).tolist()
     if unused := [name for name, once in zip(dataset.classes, occurs, strict=True) if not once]:
-        yield Problem(
+        yield DataProblem(
             "warning",
             f"classes that never occur: {len(unused):,}; each still takes a proxy in training",
             "take them out of the list of classes, unless items of them are to come",
@@ -136,10 +158,10 @@ def _label_problems(dataset: Dataset) -> Iterator[Problem]:
         )
 
 
-def _text_problems(dataset: Dataset) -> Iterator[Problem]:
+def _text_problems(dataset: Dataset) -> Iterator[DataProblem]:
     if dataset.texts is None:
         if dataset.pictures is not None:  # a feature pack has its texts as vectors
-            yield Problem("warning", "no item has a text, so pictures cannot be matched with words", 'add "text"')
+            yield DataProblem("warning", "no item has a text, so pictures cannot be matched with words", 'add "text"')
         return
     wordless = [
         item
@@ -147,7 +169,7 @@ def _text_problems(dataset: Dataset) -> Iterator[Problem]:
         if not all(any(map(str.isalnum, text)) for text in texts)
     ]
     if wordless:
-        yield Problem(
+        yield DataProblem(
             "warning",
             f"items with a text without words: {len(wordless):,}",
             "write a text, or take the empty ones out: an item may keep its other texts",
@@ -155,7 +177,7 @@ def _text_problems(dataset: Dataset) -> Iterator[Problem]:
         )
 
 
-def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[Problem]:
+def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[DataProblem]:
     bad: list[str] = []
     same: dict[bytes, list[str]] = defaultdict(list)
     for item, found in zip(ids, track(_look_at_all(paths), "pictures", len(paths), "pictures"), strict=True):
@@ -164,14 +186,14 @@ def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[Problem]:
         elif item not in same[found]:
             same[found].append(item)
     if bad:
-        yield Problem(
+        yield DataProblem(
             "error" if len(bad) == len(paths) else "warning",
             f"pictures that cannot be read: {len(bad):,} of {len(paths):,}",
             "replace these files or take their rows out; `kenthash encode` skips them",
             bad,
         )
     if twins := [" = ".join(items) for items in same.values() if len(items) > 1]:
-        yield Problem(
+        yield DataProblem(
             "warning",
             f"pictures that are there more than once, byte for byte: {len(twins):,}; a query may find its own copy",
             "keep one of each, with the labels of all",
@@ -197,11 +219,11 @@ def _look_at(path: Path) -> bytes | str:
         return str(error.strerror)
 
 
-def _size_problems(dataset: Dataset) -> Iterator[Problem]:
+def _size_problems(dataset: Dataset) -> Iterator[DataProblem]:
     try:
         make_split(len(dataset), seed=0)
     except DataError:
-        yield Problem(
+        yield DataProblem(
             "warning",
             f"{len(dataset)} items are too few to be split into queries, training and validation items",
             "add items: 20 can be split, a few thousand can be learned from",

@@ -2,11 +2,22 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.errors import DataError
+
+
+@dataclass(frozen=True)
+class DataProblem:
+    """One thing that is wrong, and what to do about it. With an error the data cannot be used as they are."""
+
+    kind: Literal["error", "warning"]
+    what: str
+    remedy: str
+    examples: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,8 @@ class Dataset:
     pictures: list[Path] | None = None
     texts: list[list[str]] | None = None
     licence: str = ""
-    notes: list[str] = field(default_factory=list)  # what the reader left out and why, one line each
+    notes: list[str] = field(default_factory=list)  # what the reader left out as it should, one line each
+    problems: list[DataProblem] = field(default_factory=list)  # what the reader found wrong
 
     def __post_init__(self) -> None:
         n = len(self.ids)

@@ -1,23 +1,15 @@
 """What `data check` found, as a value, as JSON and as a page that is read at a glance in 80 columns."""
 
 import textwrap
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kenthash.data.dataset import DataProblem
 
 WIDTH = 80
 SHOWN = 5  # classes and pairs on the page; the JSON has all classes
 EXAMPLES = 3
 LAST_BIN = 10  # labels an item from here on share a line
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, and what to do about it. With an error the data cannot be used as they are."""
-
-    kind: Literal["error", "warning"]
-    what: str
-    remedy: str
-    examples: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Report:
     pairs: list[PairCount]  # the most frequent first
     licence: str
     notes: list[str]  # what the reader left out
-    problems: list[Problem]
+    problems: list[DataProblem]
     pictures_checked: bool
 
     @property

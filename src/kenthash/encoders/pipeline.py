@@ -62,6 +62,8 @@ def encode_dataset(dataset: Dataset, encoder: Encoder, out: Path, batch: int = B
             if (there := existing_pack(out, key)) is not None:  # of a process that we waited for
                 discard(partial)
                 return there
+            for problem in dataset.problems:
+                log.warning("%s: %s: %s", dataset.name, problem.what, problem.remedy)
             began = time.perf_counter()
             folder = partial / key
             resumed = _encode_gaps(dataset, encoder, folder, batch)

@@ -10,9 +10,9 @@ The field joins train and val and drops photos without an instance label: 117,26
 from pathlib import Path
 from typing import Any
 
-from kenthash.data.dataset import Dataset
+from kenthash.data.dataset import DataProblem, Dataset
 from kenthash.data.readers.jsonstream import stream_object
-from kenthash.data.readers.source import file_names, inside, multi_hot, note
+from kenthash.data.readers.source import file_names, inside, multi_hot, note, without_pictures
 from kenthash.errors import DataError
 
 PARTS = ("train2017", "val2017")
@@ -28,8 +28,8 @@ def read_coco(path: Path) -> Dataset:
     texts: dict[int, list[str]] = {}
     pictures: dict[int, Path] = {}
     unlabelled = 0
-    missing: list[str] = []
     notes: list[str] = []
+    problems: list[DataProblem] = []
     for part in PARTS:
         instances, captions = (path / "annotations" / f"{kind}_{part}.json" for kind in ("instances", "captions"))
         if not instances.is_file():
@@ -38,7 +38,7 @@ def read_coco(path: Path) -> Dataset:
         names = _read_instances(instances, classes, labels)
         unlabelled += sum(image not in labels for image in names)
         present = file_names(path / part)
-        missing += [name for image, name in names.items() if image in labels and name not in present]
+        problems += _missing_photos(path / part, sorted(names[image] for image in names if image in labels), present)
         pictures |= {image: path / part / name for image, name in names.items() if name in present}
         _read_captions(captions, texts)
     items = sorted(labels.keys() & pictures.keys())
@@ -46,8 +46,6 @@ def read_coco(path: Path) -> Dataset:
         raise DataError(f"{path}: none of the photos is here: unpack train2017.zip and val2017.zip in this folder")
     if unlabelled:
         notes.append(f"photos left out, no object labelled in them: {unlabelled:,}")
-    if missing:
-        notes.append(note("photos left out, no file", sorted(missing)))
     if silent := [f"{image:012d}" for image in items if image not in texts]:
         notes.append(note("photos without a caption", silent))
     columns = {category: column for column, category in enumerate(sorted(classes))}
@@ -60,7 +58,17 @@ def read_coco(path: Path) -> Dataset:
         texts=[texts.get(image, [""]) for image in items],
         licence="annotations: CC BY 4.0; photos: the Flickr terms of their owners",
         notes=notes,
+        problems=problems,
     )
+
+
+def _missing_photos(folder: Path, labelled: list[str], present: frozenset[str]) -> list[DataProblem]:
+    """Annotations of both parts come in one archive, photos in one each: a part without any photo was not unpacked."""
+    remedy = f"unpack {folder.name}.zip in this folder"
+    missing = [name for name in labelled if name not in present]
+    if missing and len(missing) == len(labelled):
+        return [DataProblem("warning", f"no photo of {folder.name} is here: {len(missing):,} left out", remedy)]
+    return without_pictures(folder, "photos left out, no file", missing, len(labelled), remedy)
 
 
 def _read_instances(path: Path, classes: dict[int, str], labels: dict[int, set[int]]) -> dict[int, str]:

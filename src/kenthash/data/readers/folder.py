@@ -1,4 +1,4 @@
-"""A folder of pictures with `metadata.jsonl`, after the habit of Hugging Face's ImageFolder.
+"""A folder of pictures with `metadata.jsonl`, as Hugging Face's ImageFolder has it.
 
     {"file_name": "street/a.jpg", "text": "two dogs and a kite", "labels": ["dog", "kite"]}
 
@@ -20,20 +20,28 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kenthash.data.dataset import Dataset
+from kenthash.data.dataset import DataProblem, Dataset
 from kenthash.data.pictures import SUFFIXES
-from kenthash.data.readers.source import inside, multi_hot, note
+from kenthash.data.readers.source import inside, multi_hot, note, without_pictures
 from kenthash.errors import DataError
 from kenthash.files import parse_json, read_json, reading
 
 NAMES = ("metadata.jsonl", "metadata.csv")
 MAX_LINE = 1 << 20  # characters of a metadata line
+MAX_ENTRIES = 20_000  # looked at before a folder is said to have no pictures
+MAX_KEYS = 8  # of a row, in a message
+
+# What other formats call the keys that are read here, in lower case and without punctuation.
+_SYNONYMS = {
+    "file_name": {"file", "filepath", "image", "imagefile", "imagename", "imagepath", "img", "path", "photo"},
+    "text": {"texts", "caption", "captions", "description", "sentence", "sentences"},
+    "labels": {"label", "category", "categories", "class", "classes"},
+}
 _SEPARATOR = re.compile(r"[,;|\[\]]")
-LOOK = 20_000  # entries looked at before a folder is said to have no pictures
 
 
 def first_picture(path: Path) -> Path | None:
-    return next((file for file in islice(path.rglob("*"), LOOK) if file.suffix.lower() in SUFFIXES), None)
+    return next((file for file in islice(path.rglob("*"), MAX_ENTRIES) if file.suffix.lower() in SUFFIXES), None)
 
 
 @dataclass
@@ -44,36 +52,32 @@ class _Rows:
     pictures: list[Path] = field(default_factory=list)
     texts: list[list[str]] = field(default_factory=list)
     labels: list[list[str]] = field(default_factory=list)
-    nameless: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    strange: list[str] = field(default_factory=list)
+    nameless: list[str] = field(default_factory=list)
+    why_nameless: str = ""  # the first of them, as an error
+    not_strings: list[str] = field(default_factory=list)
+    misnamed: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (key that is there, key that is read)
 
 
 def read_folder(path: Path) -> Dataset:
     files = metadata_files(path)
     if not files:
-        example = first_picture(path)
-        name = example.relative_to(path).as_posix() if example else "a.jpg"
-        row = {"file_name": name, "text": "two dogs and a kite", "labels": ["dog", "kite"]}
-        raise DataError(f"{path}: pictures without metadata.jsonl: write one with a line a picture: {json.dumps(row)}")
+        picture = first_picture(path)
+        example = _example(picture.relative_to(path).as_posix() if picture else "a.jpg")
+        raise DataError(f"{path}: pictures without metadata.jsonl: write it, one line per picture: {example}")
     rows, listed = _Rows(), _listed_classes(path)
     for file in files:
         fence = _Fence(file.parent)
         for line, row in read_rows(file):
             _add(rows, path, file, line, row, fence, listed or ())
-    if not rows.ids:
-        raise DataError(f"{files[0]}: no row has a picture that is here, such as {(rows.missing or ['none'])[0]}")
+    problems = _problems(path if len(files) > 1 else files[0], rows)
 
     used = sorted({name for names in rows.labels for name in names})
     classes = used if listed is None else listed
-    unknown = sorted(set(used) - set(classes))
     columns = {name: column for column, name in enumerate(classes)}
     silent = [item for item, texts in zip(rows.ids, rows.texts, strict=True) if not any(texts)]
     remarks = [
-        ("rows left out, no picture file", rows.missing),
-        ("rows left out, no file_name in them", rows.nameless),
-        ("rows whose text or labels are not strings, taken without them", rows.strange),
-        ("labels left out, not in classes.json", unknown),
+        ("labels left out, not in classes.json", [name for name in used if name not in columns]),
         ("items without a text", silent if len(silent) < len(rows.ids) else []),
     ]
     return Dataset(
@@ -84,7 +88,34 @@ def read_folder(path: Path) -> Dataset:
         pictures=rows.pictures,
         texts=rows.texts if len(silent) < len(rows.ids) else None,
         notes=[note(what, which) for what, which in remarks if which],
+        problems=problems,
     )
+
+
+def _example(name: str) -> str:
+    return json.dumps({"file_name": name, "text": "two dogs and a kite", "labels": ["dog", "kite"]}, ensure_ascii=False)
+
+
+def _problems(where: Path, rows: _Rows) -> list[DataProblem]:
+    """What is wrong with the rows as warnings; where no picture or only a few are left, an error is raised."""
+    if not rows.ids and not rows.missing:
+        raise DataError(rows.why_nameless or f"{where}: has no rows: write one line per picture: {_example('a.jpg')}")
+    advice = "copy the pictures here, or correct file_name, which is relative to the folder of the metadata file"
+    if any("\\" in name for name in rows.missing):
+        advice += "; write / and not \\ between folders"
+    listed = len(rows.ids) + len(rows.missing)
+    problems = without_pictures(where, "rows left out, no picture file", rows.missing, listed, advice)
+    if rows.nameless:
+        what = f"rows left out, no file_name in them: {len(rows.nameless):,}"
+        problems.append(DataProblem("warning", what, 'name the picture of each row with "file_name"', rows.nameless))
+    if rows.not_strings:
+        what = f"rows whose text or labels are not strings, taken without them: {len(rows.not_strings):,}"
+        remedy = 'write "text" as a string and "labels" as a list of strings, also where a label is a number: ["3"]'
+        problems.append(DataProblem("warning", what, remedy, rows.not_strings))
+    for (key, wanted), places in rows.misnamed.items():
+        what = f"rows with {_quoted(key)} and no {_quoted(wanted)}: {len(places):,}; it is not read"
+        problems.append(DataProblem("warning", what, f"rename it to {_quoted(wanted)}", places))
+    return problems
 
 
 def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fence", classes: Collection[str]) -> None:
@@ -92,9 +123,11 @@ def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fenc
     name = row.get("file_name") if isinstance(row, dict) else None
     if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
         rows.nameless.append(where)
+        rows.why_nameless = rows.why_nameless or f"{file}:{line}: {_why_nameless(row)}"
         return
     if not inside(name):
-        raise DataError(f"{file}:{line}: file_name {name!r} leads out of the folder: use a path below it")
+        kind = "is absolute and may lead" if name.startswith("/") else "leads"
+        raise DataError(f"{file}:{line}: file_name {name!r} {kind} out of the folder: use a path relative to this file")
     picture = file.parent / name
     there = fence.check(picture)
     if there is None:
@@ -104,13 +137,41 @@ def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fenc
         raise DataError(f"{file}:{line}: file_name {name!r} is a link out of the folder: copy the picture here")
     texts, labels = _strings(row.get("texts") or row.get("text")), _strings(row.get("labels"))
     if texts is None or labels is None:
-        rows.strange.append(where)
+        rows.not_strings.append(where)
+    for wanted, values in (("text", texts), ("labels", labels)):
+        if values == [] and (key := _synonym(row, wanted)):
+            rows.misnamed.setdefault((key, wanted), []).append(where)
+    if labels and labels[0] not in classes:
+        _refuse_several_in_one(file, line, row["labels"])
     rows.ids.append(picture.relative_to(root).as_posix())
     rows.pictures.append(picture)
     rows.texts.append(texts or [""])
-    if labels and labels[0] not in classes:
-        _refuse_several_in_one(file, line, row["labels"])
     rows.labels.append([name for name in labels or [] if name.strip()])
+
+
+def _why_nameless(row: Any) -> str:
+    if not isinstance(row, dict):
+        return f"not a JSON object such as {_example('a.jpg')}"
+    if "file_name" in row:
+        return f"file_name {str(row['file_name'])[:60]!r} is not the name of a picture"
+    key = _synonym(row, "file_name")
+    advice = f'rename {_quoted(key)} to "file_name"' if key else 'name the picture of each row with "file_name"'
+    return f'no "file_name"{_only(row)}: {advice}'
+
+
+def _synonym(row: Collection[str], wanted: str) -> str | None:
+    """A key of the row that is spelt otherwise but probably means the same."""
+    spellings = {wanted.replace("_", ""), *_SYNONYMS[wanted]}
+    return next((key for key in row if key != wanted and re.sub(r"[\W_]", "", key.lower()) in spellings), None)
+
+
+def _only(keys: Collection[str]) -> str:
+    shown = [*map(_quoted, islice(keys, MAX_KEYS)), *(["..."] if len(keys) > MAX_KEYS else [])]
+    return f", only {', '.join(shown)}" if shown else ""
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text[:60], ensure_ascii=False)
 
 
 def _refuse_several_in_one(file: Path, line: int, labels: str | list[str]) -> None:
@@ -123,13 +184,13 @@ def _refuse_several_in_one(file: Path, line: int, labels: str | list[str]) -> No
     if from_csv:
         advice = f"{text!r}: separate them by semicolons, {';'.join(names)}, or list this name in classes.json"
     else:
-        written, one = json.dumps(names, ensure_ascii=False), json.dumps(text, ensure_ascii=False)
-        advice = f"{one} is one string: write a list, {written}, or [{one}] if it is the name of one class"
+        several, one = json.dumps(names, ensure_ascii=False), json.dumps(text, ensure_ascii=False)
+        advice = f"{one} is one string: write a list, {several}, or [{one}] if it is the name of one class"
     raise DataError(f"{file}:{line}: labels {advice}")
 
 
 class _Fence:
-    """Whether pictures are inside a folder, links followed. A folder is resolved once, not once a picture."""
+    """Whether pictures are inside a folder, links followed. A folder is resolved once, not for each picture."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -180,8 +241,8 @@ def metadata_files(path: Path) -> list[Path]:
 def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (line, row) for each row of a metadata file; a line that cannot be parsed is an error that names it.
 
-    A row of a .jsonl is whatever JSON value stands there. A row of a .csv has `file_name`, `text` and `labels`, which
-    are separated by semicolons.
+    A row of a .jsonl is any JSON value. A row of a .csv has its columns as strings, and `labels`, which are separated
+    by semicolons, as a list.
     """
     return _csv(path) if path.suffix == ".csv" else _jsonl(path)
 
@@ -198,13 +259,22 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
+    with reading(path), path.open(encoding="utf-8-sig") as stream:
+        if stream.read(1000).lstrip().startswith("["):
+            raise DataError(
+                f"{path}: is one JSON array: write each object on a line of its own, without the brackets around them "
+                "and the commas between them"
+            )
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         try:
             row = parse_json(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"{path}:{number}: not valid JSON: {error.msg} at column {error.colno}") from error
+            reason = f"{error.msg} at column {error.colno}"
+            if error.pos >= len(line.rstrip()):
+                reason = "the object does not end on this line: write each object on one line"
+            raise DataError(f"{path}:{number}: not valid JSON: {reason}") from error
         except ValueError as error:  # a number of too many digits, brackets nested too deep
             raise DataError(f"{path}:{number}: not valid JSON: {error}") from error
         yield number, row
@@ -215,15 +285,26 @@ def _csv(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         columns = reader.fieldnames or ()
         if "file_name" not in columns:
-            raise DataError(f"{path}:1: no column file_name: the first line must name the columns")
+            raise DataError(f"{path}:1: {_why_no_column(columns)}")
         for row in reader:
             if any(surplus := row.pop(None, [])):
-                values = len(columns) + len(surplus)
-                raise DataError(
-                    f"{path}:{reader.line_num}: {values} values, but {len(columns)} columns: put a value with commas "
-                    "into double quotes, and separate labels by semicolons"
-                )
-            labels = [name.strip() for name in (row.get("labels") or "").split(";") if name.strip()]
-            yield reader.line_num, {"file_name": row["file_name"], "text": row.get("text"), "labels": labels}
+                found = f"{len(columns) + len(surplus)} values, but {len(columns)} columns"
+                advice = "put a value with commas into double quotes, and separate labels by semicolons"
+                raise DataError(f"{path}:{reader.line_num}: {found}: {advice}")
+            named: dict[str, Any] = {column: value for column, value in row.items() if column and value is not None}
+            if "labels" in named:
+                named["labels"] = [name.strip() for name in named["labels"].split(";") if name.strip()]
+            yield reader.line_num, named
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
+
+
+def _why_no_column(columns: Collection[str]) -> str:
+    key = _synonym(columns, "file_name")
+    if key:
+        advice = f'rename {_quoted(key)} to "file_name"'
+    elif len(columns) == 1 and re.search(r"[;\t|]", next(iter(columns))):
+        advice = "columns are separated by commas"
+    else:
+        advice = 'the first line names the columns, such as "file_name,text,labels"'
+    return f'no column "file_name"{_only(columns)}: {advice}'

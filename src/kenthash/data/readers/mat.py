@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.source import note, read_lines, subfolders
+from kenthash.data.readers.source import note, read_lines, subfolders, without_pictures
 from kenthash.errors import DataError
 
 
@@ -44,13 +44,9 @@ def read_mat(path: Path) -> Dataset:
             )
     pictures = _find_pictures(path, names)
     rows = sorted(pictures)
-    if not rows:
-        raise DataError(
-            f"{path}: none of the {len(names):,} pictures, such as {names[0]}, is here: link their folder here"
-        )
+    missing = [name for row, name in enumerate(names) if row not in pictures]
+    problems = without_pictures(path, "items left out, no picture file", missing, len(names), "link their folder here")
     notes = []
-    if missing := [names[row] for row in range(len(names)) if row not in pictures]:
-        notes.append(note("items left out, no picture file", missing))
     if silent := [names[row] for row in rows if not any(texts[row])]:
         notes.append(note("items without a text", silent))
     return Dataset(
@@ -61,6 +57,7 @@ def read_mat(path: Path) -> Dataset:
         pictures=[pictures[row] for row in rows],
         texts=[texts[row] or [""] for row in rows],
         notes=notes,
+        problems=problems,
     )
 
 

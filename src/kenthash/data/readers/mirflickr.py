@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.source import file_names, multi_hot, note, read_lines
+from kenthash.data.readers.source import file_names, multi_hot, note, read_lines, without_pictures
 from kenthash.errors import DataError
 
 LABELS = (
@@ -45,14 +45,14 @@ def read_mirflickr(path: Path) -> Dataset:
     present = {int(found[1]) for name in file_names(photos) if (found := _PHOTO.fullmatch(name))}
     labels = _read_annotations(annotations)
     items = sorted(labels.keys() & present)
-    if not items:
-        raise DataError(f"{photos}: none of the annotated photos is here: unpack mirflickr25k.zip whole")
+    missing = [f"im{item}.jpg" for item in sorted(labels.keys() - present)]
+    problems = without_pictures(
+        photos, "photos left out, no file", missing, len(labels), "unpack mirflickr25k.zip whole"
+    )
     texts = {item: _read_tags(tags / f"tags{item}.txt") for item in items}
     notes = []
     if unlabelled := sorted(present - labels.keys()):
         notes.append(note("photos left out, none of the 24 labels", [f"im{item}" for item in unlabelled]))
-    if missing := sorted(labels.keys() - present):
-        notes.append(note("photos left out, no file", [f"im{item}.jpg" for item in missing]))
     if silent := [f"im{item}" for item in items if not texts[item]]:
         notes.append(note("photos without tags", silent))
     return Dataset(
@@ -64,6 +64,7 @@ def read_mirflickr(path: Path) -> Dataset:
         texts=[[texts[item]] for item in items],
         licence="photos: Creative Commons licences of their owners, listed in meta/license",
         notes=notes,
+        problems=problems,
     )
 
 

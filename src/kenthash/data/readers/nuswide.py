@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.source import file_names, inside, note, read_lines, subfolders
+from kenthash.data.readers.source import file_names, inside, note, read_lines, subfolders, without_pictures
 from kenthash.errors import DataError
 from kenthash.files import reading
 
@@ -44,13 +44,13 @@ def read_nuswide(path: Path) -> Dataset:
 
     photos = _Photos(path)
     found = {row: photo for row in labelled.tolist() if (photo := photos.find(names[row]))}
-    if not found:
-        raise DataError(f"{path}: none of the {len(labelled):,} photos is in Flickr/ or images/: put them there")
+    missing = [names[row] for row in labelled.tolist() if row not in found]
+    problems = without_pictures(
+        path, "photos left out, no file", missing, len(labelled), "put the photos into Flickr/ or images/"
+    )
     rows = list(found)
     texts = _read_tags(tags)
     notes = [f"photos left out, none of the {KEPT} most frequent concepts: {len(names) - len(labelled):,}"]
-    if missing := [names[row] for row in labelled.tolist() if row not in found]:
-        notes.append(note("photos left out, no file", missing))
     if silent := [names[row] for row in rows if not texts.get(_flickr_id(names[row]))]:
         notes.append(note("photos without tags", silent))
     return Dataset(
@@ -62,6 +62,7 @@ def read_nuswide(path: Path) -> Dataset:
         texts=[[texts.get(_flickr_id(names[row]), "")] for row in rows],
         licence="for research; photos: the Flickr terms of their owners",
         notes=notes,
+        problems=problems,
     )
 
 

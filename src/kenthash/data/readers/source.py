@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.data.dataset import DataProblem
+from kenthash.errors import DataError
 from kenthash.files import reading
 
 EXAMPLES = 3
@@ -49,6 +51,15 @@ def multi_hot(rows: Sequence[Iterable[int]], classes: int) -> NDArray[np.uint8]:
         for column in columns:
             labels[row, column] = 1
     return labels
+
+
+def without_pictures(where: Path, what: str, missing: list[str], listed: int, remedy: str) -> list[DataProblem]:
+    """The problem of items whose picture file is missing. Where that is most of them, the whole set is refused: its
+    pictures lie elsewhere, and what can be learned from the rest would pass for a result on the set."""
+    counts = f"{len(missing):,} of {listed:,}"
+    if 2 * len(missing) > listed:
+        raise DataError(f"{where}: {counts} pictures are not here, such as {missing[0]}: {remedy}")
+    return [DataProblem("warning", f"{what}: {counts}", remedy, missing)] if missing else []
 
 
 def note(what: str, which: Sequence[str]) -> str:
