@@ -9,8 +9,7 @@ from slow_retrieval import make, ndcg, pairs
 
 from kenthash.codes import pack, unpack
 from kenthash.evaluation import evaluate_codes, map_of
-from kenthash.evaluation.bits import bit_use
-from kenthash.evaluation.curves import precision_at_recall
+from kenthash.evaluation.measures import bit_use, precision_at_recall
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from slow_retrieval import make
 from kenthash.bench.evaluation import bench_eval, render, synthetic
 from kenthash.errors import UsageError
 from kenthash.evaluation import Evaluation, evaluate_codes, map_of
+from kenthash.evaluation import render_table as table
 from kenthash.evaluation.figures import STYLES, save_figures
-from kenthash.evaluation.table import render as table
 
 
 @pytest.fixture(scope="module")

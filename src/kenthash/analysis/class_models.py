@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from kenthash.codes import Codes, unpack
-from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores, average_precision
+from kenthash.evaluation import Labels
+from kenthash.evaluation.measures import Scores, average_precision
 from kenthash.proxies.kinds import Kind, make_proxies
 
 STEPS, BATCH, RATE = 600, 1024, 0.05

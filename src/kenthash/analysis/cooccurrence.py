@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.check import average_cooccurring_labels
-from kenthash.evaluation.inputs import Labels
+from kenthash.evaluation import Labels
 
 Classes = NDArray[np.int64]
 

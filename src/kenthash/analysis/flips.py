@@ -9,8 +9,7 @@ method's own S: the cosine for a point, the Kent energy for KDPH.
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation import Labels, Scores
 
 Assignment = NDArray[np.integer]  # [N] the nearest proxy of each sample
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation import Labels, Scores
 
 
 def gtsd(scores: NDArray[np.floating], labels: Labels) -> Scores:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation import Scores
 
 
 @dataclass(frozen=True)

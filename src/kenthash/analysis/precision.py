@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from kenthash.codes import Codes
 from kenthash.evaluation import per_query_ap
+from kenthash.evaluation.histograms import count_by_distance
 from kenthash.evaluation.inputs import Labels, Retrieval
-from kenthash.evaluation.ranking import Scores, hits_at
-from kenthash.evaluation.tally import tallies
+from kenthash.evaluation.measures import Scores, hits_at
 
 
 def class_precision(
@@ -65,7 +65,7 @@ def mean_by_label_count(scores: Scores, labels: Labels, most: int) -> dict[int, 
 
 def _precision(query_codes: Codes, database_codes: Codes, asked: Labels, database_labels: Labels, k: int) -> Scores:
     task = Retrieval(query_codes, database_codes, asked, database_labels)
-    return np.concatenate([hits_at(t.relevant, t.total, "expected", k) / k for t in tallies(task)])
+    return np.concatenate([hits_at(t.relevant, t.total, "expected", k) / k for t in count_by_distance(task)])
 
 
 def _one_hot(classes: NDArray[np.int64], number: int) -> NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kenthash.analysis.plane import principal_plane
 from kenthash.errors import UsageError
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation import Scores
 
 TINY = 1e-12
 EXAGGERATION, EXAGGERATED = 12.0, 250  # P times 12 in the first 250 rounds

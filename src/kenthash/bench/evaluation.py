@@ -18,9 +18,9 @@ import torch
 from kenthash.codes import Codes, check_bits, pack, unpack
 from kenthash.errors import UsageError
 from kenthash.evaluation.evaluate import per_query_ap
+from kenthash.evaluation.histograms import threads
 from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores
-from kenthash.evaluation.tally import threads
+from kenthash.evaluation.measures import Scores
 from kenthash.progress import bar
 
 TOLERANCE = 1e-6

@@ -1,18 +1,35 @@
-"""Exact, tie-aware evaluation of binary codes: mAP and its kin, curves, intervals, protocols.
+"""Exact, tie-aware evaluation of binary codes: mAP and related measures, curves, intervals, protocols.
 
-Scores of real-valued outputs are apart, in `kenthash.evaluation.real_valued`.
+Two modules are imported by their own names, because they bring a large library: `kenthash.evaluation.real_valued`
+(PyTorch), which scores real-valued outputs, and `kenthash.evaluation.figures` (matplotlib).
 """
 
 from kenthash.evaluation.evaluate import evaluate_codes, map_of, per_query_ap
-from kenthash.evaluation.report import Evaluation
+from kenthash.evaluation.inputs import Labels, Ties
+from kenthash.evaluation.measures import BitUse, Group, Scores, bit_use, mean_ap
+from kenthash.evaluation.protocols import EpochScore, PaperNumber, honest_epoch, paper_number
+from kenthash.evaluation.report import DIRECTIONS, Evaluation, render_table
 from kenthash.evaluation.significance import PairedTest, bootstrap_interval, paired_test
 
 __all__ = [
+    "DIRECTIONS",
+    "BitUse",
+    "EpochScore",
     "Evaluation",
+    "Group",
+    "Labels",
     "PairedTest",
+    "PaperNumber",
+    "Scores",
+    "Ties",
+    "bit_use",
     "bootstrap_interval",
     "evaluate_codes",
+    "honest_epoch",
     "map_of",
+    "mean_ap",
     "paired_test",
+    "paper_number",
     "per_query_ap",
+    "render_table",
 ]

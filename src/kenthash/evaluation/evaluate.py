@@ -1,4 +1,4 @@
-"""The two calls: `evaluate_codes` for everything about a retrieval, `map_of` for its mAP alone, every epoch."""
+"""Evaluate packed codes: `evaluate_codes` computes every measure, `map_of` the mAP alone, as after each epoch."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,24 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import UsageError
-from kenthash.evaluation.bits import bit_use
-from kenthash.evaluation.breakdown import by_class, by_label_count
-from kenthash.evaluation.curves import RECALL_LEVELS, precision_at_recall, within_radius
+from kenthash.evaluation.histograms import Histograms, count_by_distance
 from kenthash.evaluation.inputs import Labels, Retrieval, Ties, check_cutoffs, check_ties
-from kenthash.evaluation.ndcg import ndcg_at
-from kenthash.evaluation.ranking import Scores, average_precision, hits_at, mean_ap
+from kenthash.evaluation.measures import (
+    RECALL_LEVELS,
+    Scores,
+    average_precision,
+    bit_use,
+    by_class,
+    by_label_count,
+    hits_at,
+    mean_ap,
+    ndcg_at,
+    precision_at_recall,
+    within_radius,
+)
 from kenthash.evaluation.report import Evaluation
 from kenthash.evaluation.significance import bootstrap_interval
 from kenthash.evaluation.stable import stable_scores
-from kenthash.evaluation.tally import Tally, tallies
 
 KS = (10, 100, 1000)
 RADII = (0, 1, 2)
@@ -37,8 +45,9 @@ def map_of(
     Two items at distance 0, of which one is relevant, and a relevant one at distance 8:
 
         >>> query, database = np.uint8([[255]]), np.uint8([[255], [255], [0]])
-        >>> asked, held = np.array([[1, 0]]), np.array([[1, 0], [0, 1], [1, 0]])
-        >>> [round(map_of(query, database, asked, held, ties), 4) for ties in ("optimistic", "expected", "pessimistic")]
+        >>> query_labels, labels = np.array([[1, 0]]), np.array([[1, 0], [0, 1], [1, 0]])
+        >>> data = query, database, query_labels, labels
+        >>> [round(map_of(*data, ties), 4) for ties in ("optimistic", "expected", "pessimistic")]
         [0.8333, 0.7083, 0.5833]
     """
     return mean_ap(
@@ -67,7 +76,8 @@ def per_query_ap(
     check_ties(ties)
     check_cutoffs([] if k is None else [k])
     task = Retrieval(query_codes, database_codes, query_labels, database_labels, exclude_self)
-    parts = [_ranked(task, tally, ties, [k], [], device)[0][:, 0] for tally in tallies(task, device=device)]
+    chunks = count_by_distance(task, device=device)
+    parts = [_ranked(task, histograms, ties, [k], [], device)[0][:, 0] for histograms in chunks]
     return np.concatenate(parts)
 
 
@@ -83,10 +93,10 @@ def evaluate_codes(
     seed: int = 0,
     device: str = "cpu",
 ) -> Evaluation:
-    """Score a retrieval by packed codes in every measure of this room.
+    """Score a retrieval by packed codes in every measure.
 
-    `ks` are the cut-offs of mAP, precision, recall and NDCG; a cut-off past the end of the database meets only
-    misses there. `seed` draws the bootstrap.
+    `ks` are the cut-offs of mAP, precision, recall and NDCG; positions past the end of the database count as
+    irrelevant items. `seed` is that of the bootstrap.
 
     Example:
 
@@ -105,7 +115,8 @@ def evaluate_codes(
             raise UsageError(f"Hamming radius {radius}: choose from 0 to {task.bits}, the number of bits")
     grades = 1 + int((query_labels != 0).sum(axis=1).max())
     curve = [n for n in CURVE if n <= len(database_codes)]
-    parts = [_measure(task, tally, ks, radii, curve, ties, device) for tally in tallies(task, max(grades, 2), device)]
+    chunks = count_by_distance(task, max(grades, 2), device)
+    parts = [_measure(task, histograms, ks, radii, curve, ties, device) for histograms in chunks]
     score = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     ap = score["ap"][:, 0]
     scored = ~np.isnan(ap)
@@ -143,7 +154,7 @@ def evaluate_codes(
 
 def _measure(
     task: Retrieval,
-    tally: Tally,
+    histograms: Histograms,
     ks: Sequence[int],
     radii: Sequence[int],
     curve: Sequence[int],
@@ -151,16 +162,16 @@ def _measure(
     device: str,
 ) -> dict[str, Scores]:
     """Per-query scores of one chunk: columns of "ap" are @ALL then @ks, of "precision" @ks then @curve."""
-    relevant, total = tally.relevant, tally.total
+    relevant, total = histograms.relevant, histograms.total
     cutoffs = [*ks, *curve]
-    ap, hits = _ranked(task, tally, ties, [None, *ks], cutoffs, device)
+    ap, hits = _ranked(task, histograms, ties, [None, *ks], cutoffs, device)
     within = [within_radius(relevant, total, radius) for radius in radii]
     everything = np.maximum(relevant.sum(axis=1), 1)
     return {
         "ap": ap,
         "precision": hits / np.array(cutoffs, np.float64),
         "recall": hits[:, : len(ks)] / everything[:, None],
-        "ndcg": _columns(len(total), [ndcg_at(tally.counts, k) for k in ks]),
+        "ndcg": _columns(len(total), [ndcg_at(histograms.counts, k) for k in ks]),
         "within": _columns(len(total), [precision for precision, _ in within]),
         "empty": _columns(len(total), [found == 0 for _, found in within]),
         "recall_curve": precision_at_recall(relevant, total),
@@ -168,13 +179,13 @@ def _measure(
 
 
 def _ranked(
-    task: Retrieval, tally: Tally, ties: Ties, ks: Sequence[int | None], cutoffs: Sequence[int], device: str
+    task: Retrieval, histograms: Histograms, ties: Ties, ks: Sequence[int | None], cutoffs: Sequence[int], device: str
 ) -> tuple[Scores, Scores]:
     """(AP at `ks`, hits at `cutoffs`), each [q, columns], under a tie rule."""
     if ties == "stable":
-        ap, hits = stable_scores(task, tally, [*ks, *cutoffs], device)
+        ap, hits = stable_scores(task, histograms, [*ks, *cutoffs], device)
         return ap[:, : len(ks)], hits[:, len(ks) :]
-    relevant, total = tally.relevant, tally.total
+    relevant, total = histograms.relevant, histograms.total
     return (
         _columns(len(total), [average_precision(relevant, total, ties, k) for k in ks]),
         _columns(len(total), [hits_at(relevant, total, ties, k) for k in cutoffs]),

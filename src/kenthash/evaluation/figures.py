@@ -9,11 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from kenthash.evaluation.report import Evaluation
-from kenthash.evaluation.table import DIRECTIONS
+from kenthash.evaluation.report import DIRECTIONS, Evaluation
 from kenthash.files import atomic_write
 
-# Okabe & Ito's colours are told apart with any common colour vision; line styles carry the same in grey.
+# Okabe & Ito's colours can be told apart with any common colour vision, the line styles also in grey.
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#D55E00", "linestyle": "--"},

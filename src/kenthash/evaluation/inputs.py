@@ -1,8 +1,7 @@
-"""What an evaluation is asked: packed codes and multi-hot labels of queries and database, checked once.
+"""The inputs of an evaluation: packed codes and multi-hot labels of queries and database, checked once.
 
-Binary by construction: only packed uint8 codes pass. Real outputs (floats, or ±1 as integers) are refused, so a
-network output that nobody signed can never be scored as a code. `real_valued.real_valued_map` is the named way for
-those.
+Only packed uint8 codes are accepted. Real outputs (floats, or ±1 as integers) are refused, so that a network output
+that nobody signed can never be scored as a code; `real_valued.real_valued_map` scores those.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which epoch's number is reported. The two ways are never mixed.
+"""Which epoch's number is reported. The two protocols are never mixed.
 
 honest   the epoch that is best on a validation part cut from train; its model is then scored once on the query set
 paper    the best image-to-text and the best text-to-image score over all epochs *on the query set*, each from its own

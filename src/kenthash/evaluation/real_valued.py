@@ -1,6 +1,6 @@
-"""mAP of real-valued outputs by cosine: what signing costs, and what the backbone's own features give.
+"""mAP of real-valued outputs by cosine: it shows what signing costs, and what the features of a backbone reach.
 
-Never a score of codes: it is a column of its own, with a name of its own. Equal cosines are rare and rank in the
+It is never a score of codes and is always reported under a name of its own. Equal cosines are rare and rank in the
 order of the database.
 """
 
@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from kenthash.errors import DataError, UsageError
-from kenthash.evaluation.device import open_device
 from kenthash.evaluation.inputs import Labels, check_cutoffs, check_labels, check_same_items
-from kenthash.evaluation.ranking import EVERYTHING, Scores, mean_ap, normalise
+from kenthash.evaluation.measures import EVERYTHING, Scores, mean_ap, normalise
+from kenthash.evaluation.torch_backend import open_device
 from kenthash.kernels import compiled
 
 PAIRS = 1 << 22  # cosines ranked at a time, about 200 MiB with their order
@@ -28,7 +28,7 @@ def real_valued_map(
     exclude_self: bool = False,
     device: str = "cpu",
 ) -> float:
-    """mAP@k (None: @ALL; divided as in `ranking`) of float vectors [N, D] ranked by cosine.
+    """mAP@k (None: @ALL; divided as in `measures`) of float vectors [N, D] ranked by cosine.
 
     Example:
 
@@ -68,11 +68,11 @@ def _average_precision(
     step = max(1, PAIRS // len(database))
     parts = []
     for a in range(0, len(queries), step):
-        asked = torch.from_numpy(queries[a : a + step]).to(device)
+        part = torch.from_numpy(queries[a : a + step]).to(device)
         shared = torch.from_numpy(query_labels[a : a + step].astype(np.float32)).to(device) @ labels.T
-        cosine = asked @ items.T
-        if exclude_self:  # behind all others and irrelevant, the query itself changes nothing
-            row = torch.arange(len(asked), device=device)
+        cosine = part @ items.T
+        if exclude_self:  # last and irrelevant, the query itself changes nothing
+            row = torch.arange(len(part), device=device)
             cosine[row, a + row], shared[row, a + row] = -2.0, 0.0
         if device.type == "cpu":
             keys = _keys(cosine.numpy(), shared.numpy())
@@ -89,10 +89,10 @@ def _average_precision(
 
 @compiled
 def _keys(cosine: NDArray[np.float32], shared: NDArray[np.float32]) -> NDArray[np.int64]:
-    """One number a pair, [Q, N], that is small where the cosine is large; equal cosines in the order of the database.
+    """One integer per pair [Q, N], smaller for a larger cosine; equal cosines keep the order of the database.
 
-    The upper half is the cosine's bits, turned so that they count downwards, the lower half the item and, in the last
-    bit, whether it is relevant. So plain sorting of whole numbers, for which numpy has vector code, does the ranking.
+    The upper half holds the bits of the cosine, mapped so that they decrease; the lower half holds the item and, in
+    its last bit, whether it is relevant. So sorting integers, for which numpy has vector code, does the ranking.
     """
     bits = (np.float32(0) - cosine).view(np.int32)  # a difference is never minus zero
     keys = np.empty(cosine.shape, np.int64)
@@ -119,7 +119,7 @@ def _precisions(keys: NDArray[np.int64], cutoff: int) -> tuple[NDArray[np.float6
 
 
 def _unit(side: str, outputs: NDArray[Any]) -> NDArray[np.float32]:
-    """Rows of length 1. What has no direction (NaN, infinity, zeros) is refused, not ranked somewhere."""
+    """Rows scaled to length 1. A row without a direction (NaN, infinity, zeros) is an error."""
     if not isinstance(outputs, np.ndarray) or outputs.ndim != 2 or outputs.dtype.kind != "f":
         kind = f"{outputs.dtype} {outputs.shape}" if isinstance(outputs, np.ndarray) else type(outputs).__name__
         raise UsageError(f"{side} outputs must be a float array [items, dimensions], not {kind}")

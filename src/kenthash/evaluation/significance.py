@@ -1,6 +1,6 @@
-"""How sure a number is: bootstrap intervals over queries, and a paired test between two runs.
+"""How certain a score is: bootstrap intervals over queries, and a paired test between two runs.
 
-Both take per-query scores in which NaN marks a query that was left out.
+Both take scores per query, in which NaN marks a query that was left out.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kenthash.errors import DataError
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 
 RESAMPLES = 1_000
 FLIPS = 10_000

@@ -9,12 +9,11 @@ import numpy as np
 from kenthash import __version__
 from kenthash.codes import pack
 from kenthash.data.splits import Protocol
-from kenthash.evaluation import Evaluation, evaluate_codes
+from kenthash.evaluation import DIRECTIONS, Evaluation, evaluate_codes, render_table
 from kenthash.evaluation.figures import save_figures
 from kenthash.evaluation.inputs import Ties
 from kenthash.evaluation.protocols import EpochScore, honest_epoch, paper_number
 from kenthash.evaluation.real_valued import real_valued_map
-from kenthash.evaluation.table import DIRECTIONS, render
 from kenthash.files import atomic_write, read_json, write_json
 from kenthash.runs.folder import Run
 
@@ -32,7 +31,7 @@ class RunEvaluation:
         real = " · ".join(f"{DIRECTIONS[d]} {value:.4f}" for d, value in m["real_valued_map"].items())
         chosen = f"protocol {m['protocol']}: epoch {m['epoch']}, chosen on {m['chosen_on']}"
         lines = [
-            render(self.evaluations),
+            render_table(self.evaluations),
             f"before signing (real values, not codes): {real}",
             f"{m['method']} · seed {m['seed']} · split {m['split']} · {chosen}",
         ]

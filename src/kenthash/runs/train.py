@@ -18,7 +18,7 @@ from kenthash.data.splits import Rows, Split, make_split
 from kenthash.encoders import check_device, load_encoder
 from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of, per_query_ap
-from kenthash.evaluation.ranking import mean_ap
+from kenthash.evaluation.measures import mean_ap
 from kenthash.files import write_json
 from kenthash.runs.folder import open_source
 from kenthash.runs.record import Recorder

@@ -9,7 +9,7 @@ import numpy as np
 
 from kenthash.errors import DataError
 from kenthash.evaluation import paired_test
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 from kenthash.files import read_json
 
 SIGNIFICANT = 0.05

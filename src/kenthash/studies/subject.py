@@ -11,7 +11,7 @@ from kenthash.codes import Codes, pack
 from kenthash.data.splits import Rows
 from kenthash.errors import DataError
 from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 from kenthash.methods import METHODS
 from kenthash.proxies import ClassProxies
 from kenthash.runs.folder import Run

@@ -10,7 +10,7 @@ from kenthash.analysis.chaos import PARTS, chaos
 from kenthash.analysis.cooccurrence import Classes
 from kenthash.analysis.precision import class_precision
 from kenthash.data.check import average_cooccurring_labels
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy, twin
 from kenthash.studies.outcome import Outcome, Picture, mean, signed
 from kenthash.studies.sheet import MISSING, Sheet, Value

@@ -13,7 +13,7 @@ from kenthash.analysis.flips import flip_rate, flip_rate_by_class
 from kenthash.analysis.precision import class_average_precision
 from kenthash.codes import pack
 from kenthash.data.check import average_cooccurring_labels
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy
 from kenthash.studies.outcome import Outcome, Picture, mean, percent
 from kenthash.studies.sheet import Sheet, Value

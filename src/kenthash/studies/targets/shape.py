@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from kenthash.analysis.class_models import class_ranking, class_scores
 from kenthash.codes import pack
 from kenthash.evaluation import paired_test
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 from kenthash.progress import track
 from kenthash.proxies.kinds import Kind
 from kenthash.runs.folder import Run

@@ -10,7 +10,7 @@ from kenthash.analysis.cooccurrence import companions, most_frequent
 from kenthash.analysis.topology import cosines, unit
 from kenthash.analysis.tsne import neighbour_agreement, tsne
 from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import MANY, QUIET, canvas
 from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean
 from kenthash.studies.sheet import Sheet, Value

@@ -1,7 +1,7 @@
-"""The kernels once more in torch, for when a GPU is asked for: the same counts, the same stable order.
+"""The two passes over the codes in torch, for a GPU: the same counts and the same stable order as the compiled ones.
 
 Signs are ±1, so a float32 product of two codes is an exact integer (also with TF32), and distance = (K − product)/2.
-Pairs of a query and an item are taken in chunks that bound the memory.
+Pairs of a query and an item are processed in chunks that bound the memory.
 """
 
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ import torch
 
 from kenthash.codes import Codes, unpack
 from kenthash.errors import UsageError
+from kenthash.evaluation.histograms import Counts
 from kenthash.evaluation.inputs import Labels, Retrieval
-from kenthash.evaluation.kernels import Counts
-from kenthash.evaluation.ranking import Scores
+from kenthash.evaluation.measures import Scores
 
 ITEMS = 1 << 16
 PAIRS = 1 << 22  # about 200 MiB of distances, labels, bins and ranks at a time
 
 
-def tally_on(name: str, task: Retrieval, first: int, last: int, grades: int) -> Counts:
-    """As `kernels.tally`: counts [q, (bits + 1)·grades] of the queries first to last."""
+def count_items_torch(name: str, task: Retrieval, first: int, last: int, grades: int) -> Counts:
+    """As `histograms.count_items`: counts [q, (bits + 1)·grades] of the queries first to last."""
     device = open_device(name)
     bins = (task.bits + 2) * grades
     counts = torch.zeros((last - first, bins), dtype=torch.int64, device=device)
@@ -30,10 +30,10 @@ def tally_on(name: str, task: Retrieval, first: int, last: int, grades: int) -> 
     return np.ascontiguousarray(counts[:, :-grades].cpu().numpy())  # the last distance is the query itself
 
 
-def walk_on(
+def rank_items_torch(
     name: str, task: Retrieval, first: int, last: int, rank: Counts, found: Counts, cutoffs: Counts
 ) -> tuple[Scores, Counts]:
-    """As `kernels.walk`: sums of precision at relevant items, and hits, [q, cut-offs]."""
+    """As `stable.rank_items`: sums of precision at relevant items, and hits, [q, cut-offs]."""
     device = open_device(name)
     ranks, founds = (torch.nn.functional.pad(torch.from_numpy(x), (0, 1)).to(device) for x in (rank, found))
     sums = torch.zeros((last - first, len(cutoffs)), dtype=torch.float64, device=device)
@@ -56,7 +56,7 @@ def walk_on(
 
 
 def open_device(name: str) -> torch.device:
-    """A torch device that is there, or a one-line error."""
+    """The torch device of this name; a one-line error where it cannot be used."""
     try:
         device = torch.device(name)
         torch.empty(1, dtype=torch.float64, device=device)

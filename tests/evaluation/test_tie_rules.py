@@ -11,8 +11,7 @@ from slow_retrieval import make, ndcg, orders, pairs
 
 from kenthash.evaluation import map_of, per_query_ap
 from kenthash.evaluation.inputs import Ties
-from kenthash.evaluation.ndcg import ndcg_at
-from kenthash.evaluation.ranking import average_precision, harmonic_span, hits_at
+from kenthash.evaluation.measures import average_precision, harmonic_span, hits_at, ndcg_at
 
 # A few items at a few distances: (distance, number of shared labels), at most 5 at one distance so that all orders can
 # be listed.

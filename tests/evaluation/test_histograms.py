@@ -8,14 +8,14 @@ import pytest
 from slow_retrieval import make, pairs
 
 from kenthash.errors import UsageError
-from kenthash.evaluation import kernels, tally
+from kenthash.evaluation import histograms
+from kenthash.evaluation.histograms import count_by_distance
 from kenthash.evaluation.inputs import Retrieval
 from kenthash.evaluation.stable import stable_scores
-from kenthash.evaluation.tally import tallies
 
 
 def counted(task: Retrieval, grades: int, device: str = "cpu") -> np.ndarray:
-    return np.concatenate([part.counts for part in tallies(task, grades, device)])
+    return np.concatenate([part.counts for part in count_by_distance(task, grades, device)])
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])  # "cpu:0" is torch's
@@ -38,9 +38,9 @@ def test_chunks_of_queries_and_database_change_nothing(monkeypatch: pytest.Monke
     task = Retrieval(*make(1, 5_000, 5_000, 16, 9, density=0.1), exclude_self)  # more than two blocks of items
     whole = counted(task, 3)
     assert whole.sum() == 5_000 * (5_000 - exclude_self)
-    monkeypatch.setattr(tally, "DATABASE_CHUNK", 1_984)
-    monkeypatch.setattr(tally, "COUNTS_BYTES", 8 * 17 * 3 * 1_700)
-    parts = list(tallies(task, 3))
+    monkeypatch.setattr(histograms, "DATABASE_CHUNK", 1_984)
+    monkeypatch.setattr(histograms, "COUNTS_BYTES", 8 * 17 * 3 * 1_700)
+    parts = list(count_by_distance(task, 3))
     assert [part.first for part in parts] == [0, 1_700, 3_400]
     assert np.array_equal(np.concatenate([part.counts for part in parts]), whole)
     assert np.array_equal(counted(task, 3, "cpu:0"), whole)
@@ -53,7 +53,7 @@ def test_chunks_of_queries_and_database_change_nothing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("exclude_self", [False, True])
 def test_stable_order_on_a_device_equals_the_kernel(exclude_self: bool) -> None:
     task = Retrieval(*make(2, 400, 400, 8, 7, density=0.1), exclude_self)
-    (part,) = tallies(task)
+    (part,) = count_by_distance(task)
     ks = [None, 50, 3, 400]
     ap, hits = stable_scores(task, part, ks)
     ap_torch, hits_torch = stable_scores(task, part, ks, "cpu:0")
@@ -74,7 +74,7 @@ def test_working_memory_does_not_grow_with_the_database() -> None:
         finally:
             tracemalloc.stop()
 
-    chunk = tally.DATABASE_CHUNK
+    chunk = histograms.DATABASE_CHUNK
     assert peak(8 * chunk) < 1.1 * peak(2 * chunk) < 64 * 2**20
 
 
@@ -86,7 +86,7 @@ def test_a_device_that_is_not_there() -> None:
 def test_read_only_and_strided_arrays_need_no_second_compilation() -> None:
     data = make(8, 9, 30, 64, 5)
     wanted = counted(Retrieval(*data), 2)
-    kernel: Any = kernels.tally
+    kernel: Any = histograms.count_items
     compiled = len(kernel.signatures)
     for array in data:
         array.setflags(write=False)
