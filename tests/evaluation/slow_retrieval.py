@@ -9,12 +9,11 @@ import numpy as np
 
 from kenthash.codes import unpack
 
+Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # query codes, database codes, and the labels of each
 Ranking = list[int]  # grades (numbers of shared labels) in the order of rank
 
 
-def make(
-    seed: int, queries: int, items: int, bits: int, classes: int, density: float = 0.3
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def make(seed: int, queries: int, items: int, bits: int, classes: int, density: float = 0.3) -> Data:
     """Random packed codes and labels: query codes, database codes, query labels, database labels."""
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 256, (queries + items, bits // 8), dtype=np.uint8)
@@ -60,6 +59,6 @@ def average_precision(ranking: Ranking, k: int | None = None) -> Fraction:
 
 def ndcg(ranking: Ranking, k: int) -> float:
     def dcg(grades: Ranking) -> float:
-        return sum((2**grade - 1) / math.log2(1 + place) for place, grade in enumerate(grades[:k], start=1))
+        return sum((2.0**grade - 1) / math.log2(1 + place) for place, grade in enumerate(grades[:k], start=1))
 
     return dcg(ranking) / dcg(sorted(ranking, reverse=True))

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from slow_retrieval import Data, make, ndcg, pairs
 from slow_retrieval import average_precision as slow_ap
-from slow_retrieval import make, ndcg, pairs
 
 from kenthash.codes import pack, unpack
 from kenthash.evaluation import evaluate_codes, map_of
@@ -13,7 +13,7 @@ from kenthash.evaluation.measures import bit_use, precision_at_recall
 
 
 @pytest.fixture(scope="module")
-def data() -> tuple[np.ndarray, ...]:
+def data() -> Data:
     query, database, query_labels, labels = make(11, 40, 300, 16, 6, density=0.2)
     query_labels[3] = 0  # no label at all
     query_labels[5] = [0, 0, 0, 0, 0, 1]
@@ -22,7 +22,7 @@ def data() -> tuple[np.ndarray, ...]:
     return query, database, query_labels, labels
 
 
-def test_every_number_under_the_stable_rule(data: tuple[np.ndarray, ...]) -> None:
+def test_every_number_under_the_stable_rule(data: Data) -> None:
     e = evaluate_codes(*data, ks=(5, 100), radii=(2, 4), ties="stable")
     rankings = [pairs(*data, q) for q in range(40)]
     scored = [q for q in range(40) if any(shared for _, shared in rankings[q])]
@@ -55,7 +55,7 @@ def test_every_number_under_the_stable_rule(data: tuple[np.ndarray, ...]) -> Non
         assert group.map == pytest.approx(np.mean([e.per_query_ap[q] for q in scored if data[2][q].sum() == n]))
 
 
-def test_expected_precision_and_ndcg_are_means_over_shuffled_databases(data: tuple[np.ndarray, ...]) -> None:
+def test_expected_precision_and_ndcg_are_means_over_shuffled_databases(data: Data) -> None:
     e = evaluate_codes(*data, ks=(20,))
     assert e.map == pytest.approx(map_of(*data))
     rng = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_bits_by_numpy_and_constant_ones() -> None:
     assert np.array_equal(unpack(pack(signs)), signs)
 
 
-def test_json_has_no_nan_and_survives_a_round_trip(data: tuple[np.ndarray, ...]) -> None:
+def test_json_has_no_nan_and_survives_a_round_trip(data: Data) -> None:
     e = evaluate_codes(*data)
     text = json.dumps(e.to_json(), allow_nan=False)
     back = json.loads(text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slow_retrieval import make
+from slow_retrieval import Data, make
 
 from kenthash.codes import pack
 from kenthash.errors import DataError, KenthashError, UsageError
@@ -64,7 +64,7 @@ def no_rows(array: np.ndarray) -> np.ndarray:
         ((QUERY[0], DATABASE, QUERY_LABELS, LABELS), "packed uint8"),
     ],
 )
-def test_parts_that_disagree(arguments: tuple[np.ndarray, ...], message: str) -> None:
+def test_parts_that_disagree(arguments: Data, message: str) -> None:
     for score in (map_of, evaluate_codes):
         with pytest.raises(KenthashError, match=message) as error:
             score(*arguments)

@@ -90,9 +90,9 @@ def test_read_only_and_strided_arrays_need_no_second_compilation() -> None:
     compiled = len(kernel.signatures)
     for array in data:
         array.setflags(write=False)
-    strided = [np.repeat(array, 2, axis=0)[::2] for array in data]
+    a, b, c, d = (np.repeat(array, 2, axis=0)[::2] for array in data)
     assert np.array_equal(counted(Retrieval(*data), 2), wanted)
-    assert np.array_equal(counted(Retrieval(*strided), 2), wanted)
+    assert np.array_equal(counted(Retrieval(a, b, c, d), 2), wanted)
     one_label = np.eye(1, 5, dtype=np.uint8)
     assert counted(Retrieval(data[0][:1], data[1][:1], one_label, one_label), 2).sum() == 1
     assert len(kernel.signatures) == compiled

@@ -2,16 +2,18 @@
 
     GTSD(x) = max_{l ∈ L_x} S(x, l) − min_{l ∈ L_x} S(x, l)
 
-The paper's figures lie between 0 and 1 for both methods, so its S is the cosine to the class's direction there, not
+The paper's figures are between 0 and 1 for both methods, so its S is the cosine to the class's direction there, not
 the Kent energy, whose scale is κ. Both are measured here: the cosine, and the method's own score in units of its
-standard deviation over all items and classes, in which methods of any scale can be compared.
+standard deviation over all items and classes, so that methods of any scale can be compared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.analysis.subject import Subject
 from kenthash.evaluation import Labels, Scores
 
 
@@ -45,9 +47,10 @@ class Divergence:
     maximum: float
 
 
-def divergence_by_label_count(
-    scores: NDArray[np.floating], labels: Labels, counts: range = range(3, 9)
-) -> dict[int, Divergence]:
+ByCount = dict[int, Divergence]
+
+
+def divergence_by_label_count(scores: NDArray[np.floating], labels: Labels, counts: range = range(3, 9)) -> ByCount:
     """Means for each number of labels in `counts` (the paper's 3 to 8) that occurs."""
     number = (labels != 0).sum(axis=1)
     gap, best = gtsd(scores, labels), maximum_scores(scores, labels)
@@ -56,3 +59,14 @@ def divergence_by_label_count(
         for n in counts
         if (rows := number == n).any()
     }
+
+
+def divergences(subjects: Sequence[Subject]) -> tuple[ByCount, ByCount]:
+    """By number of labels from the cosine to the class directions, and from the method's own standardised score; over
+    the items that were not trained on, images and texts, all seeds together."""
+    cosine, own, labels = zip(*(subject.scores(subject.unseen) for subject in subjects), strict=True)
+    stacked = np.concatenate(labels)
+    return (
+        divergence_by_label_count(np.concatenate(cosine), stacked),
+        divergence_by_label_count(np.concatenate([standardised(scores) for scores in own]), stacked),
+    )

@@ -1,4 +1,4 @@
-"""Do the proxies of related classes lie together? Similarity within and between groups of classes."""
+"""Whether the proxies of related classes are close: similarity within and between groups of classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.analysis.subject import Subject, mean_over_seeds
 from kenthash.evaluation import Scores
+
+ByGroup = dict[str, "GroupTopology"]
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ def cosines(means: NDArray[np.floating]) -> Scores:
     return np.asarray(directions @ directions.T)
 
 
-def group_topology(means: NDArray[np.floating], groups: Mapping[str, Sequence[int]]) -> dict[str, GroupTopology]:
-    """Each group's own. Classes that are in no group play no part."""
+def group_topology(means: NDArray[np.floating], groups: Mapping[str, Sequence[int]]) -> ByGroup:
+    """By the name of each group. Classes that are in no group are ignored."""
     similarity = cosines(means)
-    result = {}
+    result: ByGroup = {}
     for name, members in groups.items():
         inside = np.asarray(members)
         outside = np.array([c for other, cs in groups.items() if other != name for c in cs], np.int64)
@@ -53,7 +56,17 @@ def group_topology(means: NDArray[np.floating], groups: Mapping[str, Sequence[in
 
 
 def nearest_proxy_cosine(means: NDArray[np.floating]) -> Scores:
-    """[C] cosine of each class to the class that is nearest to it: near 1 where two proxies have become one."""
+    """[C] cosine of each class to the class that is nearest to it: near 1 where two proxies coincide."""
     similarity = cosines(means)
     np.fill_diagonal(similarity, -np.inf)
     return np.asarray(similarity.max(axis=1))
+
+
+def topologies(subjects: Sequence[Subject], groups: Mapping[str, Sequence[int]]) -> ByGroup:
+    """Each group's topology after the last epoch, mean over the runs of one method, one per seed."""
+    runs = [group_topology(subject.means, groups) for subject in subjects]
+
+    def mean(name: str, part: str) -> float:
+        return float(mean_over_seeds([getattr(run[name], part) for run in runs]))
+
+    return {name: GroupTopology(len(groups[name]), mean(name, "intra"), mean(name, "inter")) for name in groups}

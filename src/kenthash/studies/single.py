@@ -10,20 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from kenthash.analysis.chaos import PARTS
-from kenthash.analysis.topology import cosines, nearest_proxy_cosine
+from kenthash.analysis.gtsd import divergences
+from kenthash.analysis.oscillation import PARTS, dynamics, kinematics
+from kenthash.analysis.precision import NEAREST, precision_at_nearest, precision_by_label_count
+from kenthash.analysis.subject import Subject
+from kenthash.analysis.topology import cosines, nearest_proxy_cosine, topologies
 from kenthash.data.check import average_cooccurring_labels
 from kenthash.runs.folder import Run
 from kenthash.runs.record import has_record
 from kenthash.studies.groups import find_groups, read_groups
 from kenthash.studies.outcome import mean
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.subject import Subject
-from kenthash.studies.targets.chaos import NEAREST, kinematics, precision_at
-from kenthash.studies.targets.collapse import by_count
-from kenthash.studies.targets.gtsd import divergences
-from kenthash.studies.targets.oscillation import dynamics
-from kenthash.studies.targets.topology import topologies
 from kenthash.training.checkpoint import FILE as CHECKPOINT
 
 
@@ -35,7 +32,7 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None, de
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
     subject = Subject(run, run.source())
     dataset = subject.source.dataset
-    ap, hard = by_count([subject])
+    ap, hard = precision_by_label_count([subject])
     result: dict[str, Any] = {
         "method": run.recipe.method,
         "bits": run.recipe.bits,
@@ -48,7 +45,7 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None, de
     }
     by_class: dict[str, Any] = {
         "acl": average_cooccurring_labels(dataset.labels),
-        f"precision_at_{NEAREST}": precision_at(subject),
+        f"precision_at_{NEAREST}": precision_at_nearest(subject),
     }
     left_out = []
     if reason := _no_proxies(subject):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kenthash.analysis.cooccurrence import Classes, high_and_low
+from kenthash.analysis.subject import Subject
 from kenthash.data.splits import make_split
 from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
@@ -21,7 +22,6 @@ from kenthash.methods import METHODS
 from kenthash.runs.folder import Run
 from kenthash.studies.grid import Job, run_all
 from kenthash.studies.groups import find_groups, read_groups
-from kenthash.studies.subject import Subject
 from kenthash.training.recipe import Recipe, make_recipe
 from kenthash.training.sources import FeatureSource
 

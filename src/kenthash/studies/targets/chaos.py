@@ -1,55 +1,24 @@
 """The Chaos Index of proxies against the precision of their classes."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from kenthash.analysis.chaos import PARTS, chaos
 from kenthash.analysis.cooccurrence import Classes
-from kenthash.analysis.precision import class_precision
+from kenthash.analysis.oscillation import PARTS, Kinematics, kinematics
 from kenthash.data.check import average_cooccurring_labels
 from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy, twin
 from kenthash.studies.outcome import Outcome, Picture, mean, signed
 from kenthash.studies.sheet import MISSING, Sheet, Value
 from kenthash.studies.study import PAIR, Study
-from kenthash.studies.subject import Subject
 
-NEAREST = 50
 TITLES = {
     "efficiency": "path efficiency",
     "consistency": "directional consistency",
     "entropy": "movement entropy",
     "autocorrelation": "autocorrelation",
 }
-
-
-@dataclass(frozen=True)
-class Kinematics:
-    """Of one method by class [C], mean over seeds."""
-
-    title: str
-    index: Scores
-    parts: dict[str, Scores]
-    precision: Scores  # at 50, mean of both directions
-
-
-def kinematics(subjects: list[Subject]) -> Kinematics:
-    runs = [[chaos(path) for path in subject.record.paths] for subject in subjects]
-    precision = [precision_at(subject) for subject in subjects]
-    return Kinematics(
-        subjects[0].title,
-        np.mean([[c.index for c in run] for run in runs], axis=0),
-        {part: np.mean([[getattr(c, part) for c in run] for run in runs], axis=0) for part in PARTS},
-        np.array([mean(column) for column in np.stack(precision, axis=1)]),
-    )
-
-
-def precision_at(subject: Subject) -> Scores:
-    """Precision@50 by class [C] on the query set, mean of both directions."""
-    return np.asarray(np.mean([class_precision(*way, k=NEAREST) for way in subject.directions()], axis=0))
 
 
 def chaos_index(study: Study) -> Outcome:

@@ -3,37 +3,15 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from kenthash.analysis.precision import mean_by_label_count, subordinate_precision
-from kenthash.evaluation import per_query_ap
+from kenthash.analysis.precision import MOST, ByCount, precision_by_label_count
 from kenthash.studies.drawing import BASELINE, METHOD, canvas, legend_below, tidy
 from kenthash.studies.outcome import Outcome, Picture, signed
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
-from kenthash.studies.subject import Subject
-
-MOST = 8  # that many labels or more are one group: beyond, a few queries each
-NEAREST = 50
-
-ByCount = dict[int, tuple[float, int]]  # number of labels → (mean, queries)
-
-
-def by_count(subjects: list[Subject]) -> tuple[ByCount, ByCount]:
-    """(mAP, subordinate precision@50) by number of labels, over all seeds' queries and both directions."""
-    ap, subordinate, labels = [], [], []
-    for subject in subjects:
-        for way in subject.directions():
-            ap.append(per_query_ap(*way))
-            subordinate.append(subordinate_precision(*way, k=NEAREST))
-            labels.append(way[2])
-    stacked = np.concatenate(labels)
-    return (
-        mean_by_label_count(np.concatenate(ap), stacked, MOST),
-        mean_by_label_count(np.concatenate(subordinate), stacked, MOST),
-    )
 
 
 def collapse(study: Study) -> Outcome:
-    (ap_0, hard_0), (ap_1, hard_1) = (by_count(study.subjects[name]) for name in PAIR)
+    (ap_0, hard_0), (ap_1, hard_1) = (precision_by_label_count(study.subjects[name]) for name in PAIR)
     head = ["Labels", "Queries", *(f"mAP {t}" for t in TITLES), *(f"Subordinate P@50 {t}" for t in TITLES), "Change %"]
     asked = 2 * study.seeds  # every query is asked in both directions at every seed
     rows: list[list[Value]] = [

@@ -1,27 +1,12 @@
 """Ground-truth score divergence by number of labels, and the maximum scores beside it."""
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from kenthash.analysis.gtsd import Divergence, divergence_by_label_count, standardised
+from kenthash.analysis.gtsd import ByCount, divergences
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, QUIET, canvas, legend_below, tidy
 from kenthash.studies.outcome import LeftOut, Outcome, Picture, signed
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
-from kenthash.studies.subject import Subject
-
-ByCount = dict[int, Divergence]
-
-
-def divergences(subjects: list[Subject]) -> tuple[ByCount, ByCount]:
-    """By number of labels from the cosine to the class directions, and from the method's own standardised score; over
-    the items that were not trained on, images and texts, all seeds together."""
-    cosine, own, labels = zip(*(subject.scores(subject.unseen) for subject in subjects), strict=True)
-    stacked = np.concatenate(labels)
-    return (
-        divergence_by_label_count(np.concatenate(cosine), stacked),
-        divergence_by_label_count(np.concatenate([standardised(scores) for scores in own]), stacked),
-    )
 
 
 def gtsd(study: Study) -> Outcome:

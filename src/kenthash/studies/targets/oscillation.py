@@ -1,7 +1,5 @@
 """Chaotic proxy oscillation: flip rate and per-class precision by epoch, for classes with many and few companions."""
 
-import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,66 +7,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from kenthash.analysis.cooccurrence import Classes
-from kenthash.analysis.flips import flip_rate, flip_rate_by_class
-from kenthash.analysis.precision import class_average_precision
-from kenthash.codes import pack
+from kenthash.analysis.oscillation import Dynamics, dynamics
 from kenthash.data.check import average_cooccurring_labels
-from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy
 from kenthash.studies.outcome import Outcome, Picture, mean, percent
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, Study
-from kenthash.studies.subject import Subject
-
-
-@dataclass(frozen=True)
-class Dynamics:
-    """Of one method, mean over seeds. Column t is after epoch t+1; the first flip is that of epoch 2 against 1."""
-
-    title: str
-    flips: Scores  # [C, T-1]
-    all_flips: Scores  # [T-1]
-    precision: Scores  # [C, T]
-
-    def late(self, curve: Scores) -> Scores:
-        """Mean over the second half of training."""
-        return np.asarray(curve[..., curve.shape[-1] // 2 :].mean(axis=-1))
-
-    @property
-    def jags(self) -> Scores:
-        """[C] mean change of the precision from epoch to epoch in the second half: how jagged its curve is."""
-        return self.late(np.abs(np.diff(self.precision, axis=1)))
-
-
-def dynamics(subjects: list[Subject]) -> Dynamics:
-    """The flip rate is over recorded training items, each as an image and as a text. Precision is the average
-    precision of a class: validation items that carry it ask for it among the recorded training items, signed codes of
-    the epoch, mean of both directions."""
-    flips, all_flips, precision = [], [], []
-    for subject in subjects:
-        record = subject.record
-        n = len(record.train)
-        labels, asked = subject.labels[record.train], subject.labels[record.validation]
-        nearest = [np.concatenate([e.nearest_image[:n], e.nearest_text[:n]]) for e in record.epochs[1:]]
-        pairs = list(itertools.pairwise(nearest))
-        flips.append(np.stack([flip_rate_by_class(a, b, np.tile(labels, (2, 1))) for a, b in pairs], axis=1))
-        all_flips.append(np.array([flip_rate(a, b) for a, b in pairs]))
-        curves = []
-        for epoch in record.epochs[1:]:
-            image, text = pack(epoch.image), pack(epoch.text)
-            ways = ((image[n:], text[:n]), (text[n:], image[:n]))
-            curves.append(np.mean([class_average_precision(q, d, asked, labels) for q, d in ways], axis=0))
-        precision.append(np.stack(curves, axis=1))
-    return Dynamics(subjects[0].title, *(_nan_mean(parts) for parts in (flips, all_flips, precision)))
-
-
-def _nan_mean(parts: list[Scores]) -> Scores:
-    """Over seeds; a class that some seed's sample lacks has the mean of the others."""
-    stacked = np.stack(parts)
-    known = ~np.isnan(stacked)
-    return np.where(
-        known.any(axis=0), np.where(known, stacked, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1), np.nan
-    )
 
 
 def oscillation(study: Study) -> Outcome:

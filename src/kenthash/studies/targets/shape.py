@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kenthash.analysis.class_models import class_ranking, class_scores
+from kenthash.analysis.subject import Subject
 from kenthash.codes import pack
 from kenthash.evaluation import paired_test
 from kenthash.evaluation.measures import Scores
@@ -16,7 +17,6 @@ from kenthash.studies.outcome import Outcome, Picture, mean, signed
 from kenthash.studies.results import SIGNIFICANT
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
-from kenthash.studies.subject import Subject
 
 KINDS: dict[Kind, str] = {"kent": "Kent", "vmf": "vMF (β = 0)", "point": "point"}
 

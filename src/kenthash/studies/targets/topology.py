@@ -3,23 +3,11 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from kenthash.analysis.topology import GroupTopology, group_topology, nearest_proxy_cosine
+from kenthash.analysis.topology import ByGroup, GroupTopology, nearest_proxy_cosine, topologies
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, QUIET, canvas, legend_below, tidy
 from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean, signed
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
-from kenthash.studies.subject import Subject
-
-ByGroup = dict[str, GroupTopology]
-
-
-def topologies(subjects: list[Subject], groups: dict[str, list[int]]) -> ByGroup:
-    """Each group's topology after the last epoch, mean over seeds."""
-    runs = [group_topology(subject.means, groups) for subject in subjects]
-    return {
-        name: GroupTopology(len(members), mean(r[name].intra for r in runs), mean(r[name].inter for r in runs))
-        for name, members in groups.items()
-    }
 
 
 def topology(study: Study) -> Outcome:

@@ -7,15 +7,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from kenthash.analysis.cooccurrence import companions, most_frequent
+from kenthash.analysis.plane import neighbour_agreement, tsne
+from kenthash.analysis.subject import Subject
 from kenthash.analysis.topology import cosines, unit
-from kenthash.analysis.tsne import neighbour_agreement, tsne
 from kenthash.evaluation.inputs import Labels
 from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import MANY, QUIET, canvas
 from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
-from kenthash.studies.subject import Subject
 
 SAMPLES = 800
 COMPANIONS = 8

@@ -1,5 +1,6 @@
-"""A finished run as the analyses see it: its codes, its proxies after the last epoch, its record."""
+"""A finished run as an analysis needs it: its codes, its proxies after the last epoch, its record."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,8 +11,7 @@ from torch.nn.functional import normalize
 from kenthash.codes import Codes, pack
 from kenthash.data.splits import Rows
 from kenthash.errors import DataError
-from kenthash.evaluation.inputs import Labels
-from kenthash.evaluation.measures import Scores
+from kenthash.evaluation import Labels, Scores
 from kenthash.methods import METHODS
 from kenthash.proxies import ClassProxies
 from kenthash.runs.folder import Run
@@ -85,3 +85,12 @@ class Subject:
         if self.proxies is None:
             raise DataError(f"{self.run.path}: {self.title} has no proxies: only its codes can be analysed")
         return self.proxies
+
+
+def mean_over_seeds(parts: Sequence[Scores | float]) -> Scores:
+    """The mean of one value, or one array of values, per seed; a seed's NaN is left out, and NaN remains where every
+    seed has it."""
+    stacked = np.stack([np.asarray(part, np.float64) for part in parts])
+    known = ~np.isnan(stacked)
+    total = np.where(known, stacked, 0.0).sum(axis=0)
+    return np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
