@@ -36,6 +36,7 @@ test: lint types unit
 lint: $(VENV)/.installed
 	$(BIN)/ruff check src tests scripts
 	$(BIN)/ruff format --check src tests scripts
+	$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(VENV)/.installed
 	$(BIN)/mypy
