@@ -54,7 +54,7 @@ def test_softmax_pairs_come_back_from_the_output() -> None:
     torch.manual_seed(0)
     head = SoftmaxPairHead(24, 16, HeadConfig("softmax_pair", 32, 0.0))
     vectors = torch.randn(10, 24)
-    pairs = head.pairs(head.embed(vectors)).view(10, 16, 2).softmax(2)
+    pairs = head.pairs(head.embed(head.standardise(vectors))).view(10, 16, 2).softmax(2)
     output = head(vectors)
     torch.testing.assert_close((1 - output) / 2, pairs[:, :, 0])
     torch.testing.assert_close((1 + output) / 2, pairs[:, :, 1])
@@ -106,6 +106,36 @@ def test_standardise_takes_mean_and_deviation_and_leaves_a_constant_alone() -> N
     deviation, mean = torch.std_mean(layer(features), 0, correction=0)
     torch.testing.assert_close(mean, torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(deviation, torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_every_head_standardises_and_so_does_not_see_the_scale_of_its_vectors(kind: str) -> None:
+    features = torch.randn(200, 24, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    head = make_head(24, 16, config(kind)).eval()
+    outputs = []
+    for scaled in (features, 10 * features + 3):
+        for layer in (m for m in head.modules() if isinstance(m, Standardise)):
+            layer.fit(scaled)
+        outputs.append(head(scaled))
+    torch.testing.assert_close(outputs[0], outputs[1], atol=1e-4, rtol=0)
+    assert any(name.endswith(".mean") for name in head.state_dict())  # saved with the model
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HEADS if kind != "mlp"])
+def test_weights_from_before_heads_standardised_take_vectors_as_they_are(kind: str) -> None:
+    """Models and checkpoints of that time hold no statistics; a file that has lost one of the two is damaged."""
+    head = make_head(24, 16, config(kind)).eval()
+    features = torch.randn(20, 24, generator=torch.Generator().manual_seed(0))
+    before = head(features)
+    old = {name: value for name, value in head.state_dict().items() if "standardise." not in name}
+    for layer in (m for m in head.modules() if isinstance(m, Standardise)):
+        layer.fit(10 * features + 3)
+    damaged = {name: value for name, value in head.state_dict().items() if not name.endswith(".mean")}
+    head.load_state_dict(old)
+    torch.testing.assert_close(head(features), before)
+    with pytest.raises(RuntimeError, match="mean"):
+        head.load_state_dict(damaged)
 
 
 def test_the_slope_grows_in_training_and_stands_at_its_end_in_a_loaded_head() -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from kenthash.runs.evaluate import evaluate_run
 from kenthash.runs.record import read_record
 from kenthash.runs.train import train_run
 from kenthash.training.checkpoint import load_checkpoint
-from kenthash.training.recipe import make_recipe
+from kenthash.training.recipe import make_recipe, read_recipe
 from packs import write_pack
 from processes import run_until
 
@@ -93,6 +94,10 @@ def test_two_processes_learn_what_one_learns(pack, whole, tmp_path):
 def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole):
     stored = load_file(whole[0] / "model" / "model.safetensors")
     assert {name.split(".")[0] for name in stored} == {"image_head", "text_head"}
+    vectors = np.load(Path(make_recipe(read_recipe(whole[0] / "recipe.yaml")).data) / "image.npy")
+    with np.load(whole[0] / "split.npz") as split:  # fewer training items than the sample: the statistics are of all
+        expected = vectors[split["train"]].std(axis=0)
+    assert stored["image_head.standardise.deviation"].numpy() == pytest.approx(expected, rel=1e-4)
     hasher = Hasher.load(whole[0])
     with FlopCounterMode(display=False) as counter:
         codes = hasher.encode_image_features(np.zeros((10, 32), np.float32))

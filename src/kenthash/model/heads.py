@@ -6,7 +6,7 @@ method that trained it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -38,30 +38,12 @@ class HeadConfig:
             raise UsageError(f"head.slope is for head kind mlp, not {self.kind}: set head.slope=1")
 
 
-class TanhHead(nn.Module):
-    """Linear(D→K), dropout, tanh: the head that the CLIP-based methods of the field share (DSPH, TCSVT 2023).
-
-    With `hidden`, one layer of that many ReLU units before it.
-    """
-
-    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
-        super().__init__()
-        if config.hidden:
-            self.layers = nn.Sequential(
-                nn.Linear(dim, config.hidden), nn.ReLU(), SharedDropout(config.dropout), nn.Linear(config.hidden, bits)
-            )
-        else:
-            self.layers = nn.Sequential(nn.Linear(dim, bits), SharedDropout(config.dropout))
-
-    def forward(self, features: Tensor) -> Tensor:
-        return torch.tanh(self.layers(features))
-
-
 class Standardise(nn.Module):
     """Vectors to zero mean and unit deviation in every dimension, by statistics of the training items.
 
-    They are taken once, before training, not batch by batch: so processes that share a batch agree, and an item's code
-    never depends on its neighbours.
+    Every head begins with it, so that methods are not compared by the scale of their inputs: CLIP's vectors have a norm
+    of about 10, those of sentence encoders 1. The statistics are taken once, before training, not batch by batch: so
+    processes that share a batch agree, and an item's code never depends on its neighbours.
     """
 
     def __init__(self, dim: int) -> None:
@@ -80,9 +62,36 @@ class Standardise(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
 
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Weights saved before every head standardised have no statistics: their vectors are left as they are."""
+        if f"{prefix}mean" not in state_dict and f"{prefix}deviation" not in state_dict:
+            state_dict[f"{prefix}mean"] = torch.zeros_like(self.mean)
+            state_dict[f"{prefix}deviation"] = torch.ones_like(self.deviation)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class TanhHead(nn.Module):
+    """Linear(D→K), dropout, tanh: the head that the CLIP-based methods of the field share (DSPH, TCSVT 2023).
+
+    With `hidden`, one layer of that many ReLU units before it.
+    """
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.standardise = Standardise(dim)
+        if config.hidden:
+            self.layers = nn.Sequential(
+                nn.Linear(dim, config.hidden), nn.ReLU(), SharedDropout(config.dropout), nn.Linear(config.hidden, bits)
+            )
+        else:
+            self.layers = nn.Sequential(nn.Linear(dim, bits), SharedDropout(config.dropout))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.tanh(self.layers(self.standardise(features)))
+
 
 class MlpHead(nn.Module):
-    """Standardised vectors, one layer of `hidden` ReLU units, dropout, Linear(hidden→K), tanh: the head of KAPH.
+    """One layer of `hidden` ReLU units, dropout, Linear(hidden→K), tanh: the head of KAPH.
 
     The slope of the tanh grows from 1 to `slope` in training, so that outputs end near the signs that they become
     (HashNet, Cao et al., ICCV 2017).
@@ -115,11 +124,12 @@ class SoftmaxPairHead(nn.Module):
 
     def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
         super().__init__()
+        self.standardise = Standardise(dim)
         self.embed = nn.Sequential(nn.Linear(dim, config.hidden), nn.ReLU(), SharedDropout(config.dropout))
         self.pairs = nn.Linear(config.hidden, 2 * bits)
 
     def forward(self, features: Tensor) -> Tensor:
-        zero, one = self.pairs(self.embed(features)).unflatten(1, (-1, 2)).unbind(2)
+        zero, one = self.pairs(self.embed(self.standardise(features))).unflatten(1, (-1, 2)).unbind(2)
         return torch.tanh((one - zero) / 2)  # = p₁ − p₀ of the softmax of (zero, one)
 
 
@@ -128,6 +138,7 @@ class TanhMlpHead(nn.Module):
 
     def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
         super().__init__()
+        self.standardise = Standardise(dim)
         self.layers = nn.Sequential(
             nn.Linear(dim, config.hidden),
             nn.Tanh(),
@@ -138,7 +149,7 @@ class TanhMlpHead(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        return torch.tanh(self.layers(features))
+        return torch.tanh(self.layers(self.standardise(features)))
 
 
 class ResidualHead(nn.Module):
@@ -147,6 +158,7 @@ class ResidualHead(nn.Module):
     def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
         super().__init__()
         hidden = config.hidden or 4 * dim
+        self.standardise = Standardise(dim)
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 nn.LayerNorm(dim),
@@ -160,6 +172,7 @@ class ResidualHead(nn.Module):
         self.hash = nn.Linear(dim, bits, bias=False)
 
     def forward(self, features: Tensor) -> Tensor:
+        features = self.standardise(features)
         for block in self.blocks:
             features = features + block(features)
         return torch.tanh(self.hash(features))

@@ -69,17 +69,17 @@ class Training:
             self.optimizers["proxy"] = make_optimizer(recipe.proxy_optimizer, [(own, recipe.proxy_optimizer.lr)])
 
     def _standardise(self) -> None:
-        """Give the heads that standardise their input its statistics, from a sample of the training items."""
-        parts = [
-            [m for m in head.modules() if isinstance(m, Standardise)]
-            for head in (self.hasher.image_head, self.hasher.text_head)
-        ]
-        if any(parts):
-            rows = np.random.default_rng([self.recipe.seed, 2]).permutation(self.rows)[:STATISTICS]
-            with torch.inference_mode():
-                for modules, vectors in zip(parts, self.source.vectors(rows, np.zeros_like(rows)), strict=True):
-                    for module in modules:
-                        module.fit(vectors.cpu())
+        """Give the heads the statistics of their input, from a sample of the training items."""
+        rows = np.random.default_rng([self.recipe.seed, 2]).permutation(self.rows)[:STATISTICS]
+        with torch.inference_mode():
+            parts = [
+                self.source.vectors(some, np.zeros_like(some))
+                for some in np.array_split(rows, -(-len(rows) // self.batch))  # as many pictures as a step would hold
+            ]
+        heads = (self.hasher.image_head, self.hasher.text_head)
+        for head, vectors in zip(heads, zip(*parts, strict=True), strict=True):
+            for module in (m for m in head.modules() if isinstance(m, Standardise)):
+                module.fit(torch.cat(vectors).cpu())
 
     def epoch(self, number: int, log: StepLog) -> dict[str, float]:
         """Train epoch `number` (from 0); returns the mean of the loss and of every weighted term."""
