@@ -16,11 +16,13 @@ from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.evaluation import map_of
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import read_json
+from kenthash.methods.kdph import Kdph
 from kenthash.studies.compare import Comparison, compare, parse_bits, parse_methods
 from kenthash.studies.controls import CONTROLS, Side, _itq, apply_control
-from kenthash.studies.results import Cell, Row, cells_of, winners
+from kenthash.studies.results import Cell, Row, basis_of_test, cells_of, winners
 from kenthash.studies.tables import latex, sheet_of
 from kenthash.studies.tuning import propose, tuned_layers
+from kenthash.training.recipe import make_recipe
 from packs import write_pack
 
 
@@ -71,6 +73,31 @@ def test_only_a_clear_winner_is_bold():
     assert f"**{base.mean() + 0.1:.4f}**" in table and f"**{base.mean():.4f}**" not in table
     odd = Row("a_b & c", "50 %", "paper", rows["good"].cells)
     assert r"a\_b \& c & 50 \%" in latex([odd], [16], {})
+
+
+def test_bold_is_over_seeds_where_these_are_enough_and_else_of_these_models():
+    rng = np.random.default_rng(0)
+
+    def row(name, lead, seeds):
+        """Ahead by `lead` on every query of the first seed, behind by as much on the others."""
+        maps = [0.5 + (lead if seed == 0 else -lead / 20) for seed in range(seeds)]
+        ap = np.concatenate([rng.normal(m, 1e-3, 400) for m in maps])
+        return Row(name, "", "paper", {("i2t", 16): Cell(tuple(maps), ap=ap)})
+
+    many = [row("lucky", 0.1, 10), row("base", 0.0, 10)]  # one lucky seed of ten: pooled queries call it significant
+    assert many[0].cells["i2t", 16].mean > many[1].cells["i2t", 16].mean
+    assert winners(many) == {} and "over 10 seeds" in basis_of_test(many)
+    few = [row("lucky", 0.1, 2), row("base", 0.0, 2)]
+    assert winners(few) == {("i2t", 16): "lucky"} and basis_of_test(few).startswith("these models")
+
+
+def test_a_method_is_tuned_over_its_own_ranges():
+    tried = propose("kdph", 16, {}, 40)[1:]
+    assert {layer["settings"]["margin_ratio"] for layer in tried} == set(Kdph.ranges["settings.margin_ratio"])
+    assert {layer["settings"]["concentration"] for layer in tried} == set(Kdph.ranges["settings.concentration"])
+    assert {layer["batch"] for layer in propose("dsph", 16, {"batch": 128}, 40)[1:]} == {64, 128}
+    for layer in tried:
+        make_recipe({**layer, "method": "kdph"})
 
 
 def test_proposals_begin_with_the_defaults_and_repeat():

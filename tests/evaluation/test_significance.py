@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kenthash.errors import DataError
-from kenthash.evaluation import bootstrap_interval, paired_test
+from kenthash.evaluation import bootstrap_interval, holm, paired_test, seed_test
 from kenthash.evaluation.protocols import EpochScore, PaperNumber, honest_epoch, paper_number
 
 
@@ -58,3 +58,35 @@ def test_honest_takes_one_epoch_and_paper_the_best_of_each_direction() -> None:
     assert paper_number(scores) == PaperNumber(i2t=0.8, i2t_epoch=2, t2i=0.9, t2i_epoch=1)
     with pytest.raises(DataError, match="none of 0 epochs"):
         honest_epoch([])
+
+
+def test_over_seeds_all_signs_are_tried() -> None:
+    """Against a loop over all signs; and only a lead with every one of few seeds can be significant."""
+    rng = np.random.default_rng(0)
+    for n in (1, 3, 6):
+        a, b = rng.random(n), rng.random(n)
+        difference = a - b
+        extreme = [
+            abs(sum(s * d for s, d in zip(signs, difference, strict=True))) >= abs(difference.sum()) - 1e-12
+            for signs in product((1, -1), repeat=n)
+        ]
+        test = seed_test(list(a), list(b))
+        assert test.p_value == pytest.approx(np.mean(extreme)) and test.difference == pytest.approx(difference.mean())
+    ahead = seed_test([0.71] * 10, [0.70] * 9 + [0.705])
+    assert ahead.p_value == 2 / 1024 and ahead.low > 0
+    mixed = [0.71] * 8 + [0.69] * 2
+    assert seed_test(mixed, [0.70] * 10).p_value > 0.05
+    with pytest.raises(DataError, match="the same seeds"):
+        seed_test([0.5], [0.5, 0.6])
+
+
+def test_the_interval_over_seeds_is_students() -> None:
+    test = seed_test([0.1, 0.2, 0.4], [0.0, 0.0, 0.0])
+    mean, deviation = 0.7 / 3, np.std([0.1, 0.2, 0.4], ddof=1)
+    assert test.high - test.difference == pytest.approx(4.302653 * deviation / np.sqrt(3), rel=1e-5)
+    assert test.difference == pytest.approx(mean)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.04, 0.01, 0.03, 0.005]) == pytest.approx([0.06, 0.03, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1.0, 1.0] and holm([]) == []

@@ -10,14 +10,16 @@ from torch.autograd import gradcheck
 from kenthash.losses.proxy_triplet import compiled_gradient, proxy_triplet, sorted_gradient
 
 
-def in_loops(scores: Tensor, labels: Tensor, margin: float) -> Tensor:
-    losses = []
+def in_loops(scores: Tensor, labels: Tensor, margin: float, over: str = "samples") -> Tensor:
+    losses, every_pair = [], []
     for s, y in zip(scores, labels, strict=True):
         positives = [c for c in range(len(y)) if y[c] > 0]
         negatives = [c for c in range(len(y)) if y[c] == 0]
         if positives and negatives:
             pairs = [torch.relu(s[n] - s[p] + margin) for p in positives for n in negatives]
             losses.append(sum(pairs) / len(pairs))
+            every_pair += pairs
+    losses = losses if over == "samples" else every_pair
     return torch.stack(losses).mean() if losses else scores.sum() * 0
 
 
@@ -30,11 +32,11 @@ def batch(samples: int, classes: int, density: float, seed: int) -> tuple[Tensor
 @settings(max_examples=60)
 @given(
     st.integers(1, 6), st.integers(1, 14), st.sampled_from([0.0, 0.2, 0.6, 1.0]), st.sampled_from([0.0, 0.3, 2.0]),
-    st.integers(0, 999),
+    st.integers(0, 999), st.sampled_from(["samples", "pairs"]),
 )  # fmt: skip
-def test_equals_all_pairs(samples, classes, density, margin, seed):
+def test_equals_all_pairs(samples, classes, density, margin, seed, over):
     scores, labels = batch(samples, classes, density, seed)
-    value, expected = proxy_triplet(scores, labels, margin), in_loops(scores, labels, margin)
+    value, expected = proxy_triplet(scores, labels, margin, over), in_loops(scores, labels, margin, over)
     assert value.item() == pytest.approx(expected.item(), abs=1e-12)
     (gradient,) = torch.autograd.grad(value, scores)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, scores)[0], rtol=0, atol=1e-12)
@@ -53,6 +55,8 @@ def test_sorting_counts_what_visiting_pairs_counts(samples, classes, density, ti
     ):
         torch.testing.assert_close(gradient, pairs, rtol=0, atol=1e-12)
         assert float(count) == pytest.approx(active, abs=1e-12)
+    compiled, by_sorting = (of(scores, labels, margin, "pairs") for of in (compiled_gradient, sorted_gradient))
+    torch.testing.assert_close(compiled[0], by_sorting[0], rtol=0, atol=1e-12)
 
 
 def test_many_classes_in_float32():

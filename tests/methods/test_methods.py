@@ -138,6 +138,40 @@ def test_memories_hold_the_latest_outputs_and_nothing_of_the_unseen() -> None:
     assert not images[unseen].any()
 
 
+def kdph(**settings: object) -> Method:
+    torch.manual_seed(0)
+    return METHODS["kdph"](Shapes(4, BITS, IMAGE, TEXT, ITEMS), settings_of(METHODS["kdph"], settings))
+
+
+def test_kdphs_margin_is_relative_to_the_first_concentration() -> None:
+    """The hinge sees differences of scores: twice κ₀ is twice the differences and needs twice the margin."""
+    batch = make_batch(mixed())
+    alone = {"epsilon": 0.0, "zeta": 0.0, "eta": 0.0, "proxy": "point"}
+    values = [kdph(**alone, concentration=kappa).terms(batch)["proxy"] for kappa in (5.0, 10.0)]
+    torch.testing.assert_close(values[1], 2 * values[0])
+    given = kdph(**alone, concentration=5.0, margin=10.0).terms(batch)["proxy"]  # the default ratio is 2
+    torch.testing.assert_close(given, values[0])
+
+
+def test_kdphs_pairs_and_trace() -> None:
+    """All pairs without a common label count, or only those of items with several; a trace is B times the mean."""
+    labels = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1]])  # one item only has two labels
+    batch = make_batch(labels)
+    assert kdph(irrelevance="paper").terms(batch)["irrelevance"] != 0
+    assert kdph(irrelevance="paper", pairs="multi-label").terms(batch)["irrelevance"] == 0
+    traced = []
+    for uniform in ("mean", "trace"):
+        torch.manual_seed(3)
+        traced.append(kdph(uniform=uniform).terms(batch)["uniform"])
+    torch.testing.assert_close(traced[1], 3 * traced[0])
+
+
+def test_kdphs_temperature_can_be_fixed() -> None:
+    fixed = kdph(learned_temperature=False, proxy="free")
+    names = [name for name, p in fixed.named_parameters() if p.requires_grad]
+    assert names and not any(name.startswith("temperature") for name in names)
+
+
 def test_kaph_without_any_term_is_refused() -> None:
     settings = settings_of(METHODS["kaph"], {"ranking": 0.0, "proxies": 0.0})
     with pytest.raises(UsageError, match="nothing to learn from"):

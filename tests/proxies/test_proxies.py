@@ -12,6 +12,7 @@ from kenthash.errors import UsageError
 from kenthash.proxies import KentProxies, PointProxies, VmfProxies
 from kenthash.proxies.energy import energy
 from kenthash.proxies.frames import embed, lower_entries
+from kenthash.proxies.free_kent import FreeKentProxies
 from kenthash.proxies.positive import inverse_softplus
 
 both_forms = pytest.mark.parametrize("frame", ["thin", "full"])
@@ -123,6 +124,25 @@ def test_vmf_is_kent_without_axes():
         for c in range(3):
             expected = kent_score(z[i], mu[c, :, None], kappa[c].item(), [])
             assert scores[i, c].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_free_kent_scores_are_those_of_the_authors_code():
+    torch.manual_seed(0)
+    proxies = FreeKentProxies(3, 5, concentration=4.0, shape=0.5).double()
+    with torch.no_grad():
+        proxies.log_shape.normal_()
+    z = unit_rows(4, 5)
+    scores, mu, kappa, beta = proxies.scores(z), proxies.mean_directions(), proxies.concentration(), proxies.shape()
+    torch.testing.assert_close(kappa, torch.full((3,), 4.0, dtype=torch.float64))
+    for i in range(4):
+        for c in range(3):
+            squares = [(dot(z[i], a) / sqrt(dot(a, a))) ** 2 for a in proxies.axes[:, c].detach()]
+            b = beta[:, c].tolist()
+            k = kappa[c].item()
+            expected = k * dot(z[i], mu[c]) + b[0] * squares[0] - b[1] * squares[1] - (k + sum(b)) / 2
+            assert scores[i, c].item() == pytest.approx(expected, abs=1e-12)
+    scores.sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in proxies.parameters())
 
 
 def test_starting_values():

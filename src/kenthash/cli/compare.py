@@ -17,7 +17,7 @@ def compare(
     """Train every method at every length and seed, and write the paper's Table 1 for this data.
 
     What is finished is kept: run the same command again after a stop, or with more methods. Writes table.md, table.tex,
-    table.csv and figure.png/.svg. Bold is ahead of every other by the paired test; a tie is not bold.
+    table.csv and figure.png/.svg. Bold is ahead of every other by a paired test that the note names; a tie is not bold.
 
     \b
         kenthash compare --data packs/scenes --methods kdph,dsph,cosine --bits 16,64 --seeds 3 --out compare

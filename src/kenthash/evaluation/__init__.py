@@ -9,7 +9,14 @@ from kenthash.evaluation.inputs import Labels, Ties
 from kenthash.evaluation.measures import BitUse, Group, Scores, bit_use, mean_ap
 from kenthash.evaluation.protocols import EpochScore, PaperNumber, honest_epoch, paper_number
 from kenthash.evaluation.report import DIRECTIONS, Evaluation, render_table
-from kenthash.evaluation.significance import PairedTest, bootstrap_interval, paired_test
+from kenthash.evaluation.significance import (
+    PairedTest,
+    SeedTest,
+    bootstrap_interval,
+    holm,
+    paired_test,
+    seed_test,
+)
 
 __all__ = [
     "DIRECTIONS",
@@ -21,10 +28,12 @@ __all__ = [
     "PairedTest",
     "PaperNumber",
     "Scores",
+    "SeedTest",
     "Ties",
     "bit_use",
     "bootstrap_interval",
     "evaluate_codes",
+    "holm",
     "honest_epoch",
     "map_of",
     "mean_ap",
@@ -32,4 +41,5 @@ __all__ = [
     "paper_number",
     "per_query_ap",
     "render_table",
+    "seed_test",
 ]

@@ -4,7 +4,7 @@ Without a table of pairs: the loss is linear in the scores as long as no pair cr
 how many active pairs (s_n − s_p + m > 0) each score is part of. Counting them is the work, and it needs no gradient.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,15 +15,18 @@ from torch import Tensor
 # Positives of a sample from which sorting them beats visiting all pairs (measured, C = 1,000 and 10,000).
 MANY_POSITIVES = 512
 
+Over = Literal["samples", "pairs"]
 
-def proxy_triplet(scores: Tensor, labels: Tensor, margin: float) -> Tensor:
+
+def proxy_triplet(scores: Tensor, labels: Tensor, margin: float, over: Over = "samples") -> Tensor:
     """The mean over samples of the hinge over all pairs of a positive class p and a negative class n:
 
         L = mean_i 1/(|P_i||N_i|) Σ_{p∈P_i} Σ_{n∈N_i} max(0, s_in − s_ip + m)
 
     `scores` [B, C], `labels` multi-hot [B, C]. A sample without a positive or without a negative has no pair: it adds
     nothing and is not counted in the mean; a batch of such samples gives 0. Exact in value and gradient; at the kink
-    itself the gradient is that of the inactive side.
+    itself the gradient is that of the inactive side. Over "pairs" it is one mean over all pairs of the batch, in which
+    a sample with more labels weighs more.
 
     Example:
 
@@ -32,11 +35,11 @@ def proxy_triplet(scores: Tensor, labels: Tensor, margin: float) -> Tensor:
         tensor(0.1000)
     """
     of = compiled_gradient if scores.device.type == "cpu" else sorted_gradient
-    gradient, active = of(scores.detach(), labels, margin)
+    gradient, active = of(scores.detach(), labels, margin, over)
     return (scores * gradient).sum() + margin * active
 
 
-def sorted_gradient(scores: Tensor, labels: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def sorted_gradient(scores: Tensor, labels: Tensor, margin: float, over: Over = "samples") -> tuple[Tensor, Tensor]:
     """The loss's gradient [B, C] and the weighted number of active pairs, O(C log C) a sample, on any device.
 
     The positives are sorted, a binary search places every negative among them, and prefix sums count from there.
@@ -44,7 +47,8 @@ def sorted_gradient(scores: Tensor, labels: Tensor, margin: float) -> tuple[Tens
     positive = labels > 0
     positives = positive.sum(-1)
     pairs = positives * (labels.shape[-1] - positives)
-    weights = (pairs > 0) / (pairs.clamp(min=1) * (pairs > 0).sum().clamp(min=1)).to(scores.dtype)
+    shared_by = pairs.clamp(min=1) * (pairs > 0).sum() if over == "samples" else pairs.sum()
+    weights = (pairs > 0) / shared_by.clamp(min=1).to(scores.dtype)
     keys, order = torch.where(positive, scores - margin, torch.inf).sort(-1)
     most = int(positives.max())
     keys, order = keys[:, :most].contiguous(), order[:, :most]
@@ -61,17 +65,24 @@ def sorted_gradient(scores: Tensor, labels: Tensor, margin: float) -> tuple[Tens
 
 
 def compiled_gradient(
-    scores: Tensor, labels: Tensor, margin: float, many: int = MANY_POSITIVES
+    scores: Tensor, labels: Tensor, margin: float, over: Over = "samples", many: int = MANY_POSITIVES
 ) -> tuple[Tensor, float]:
     """`sorted_gradient` on the CPU; a sample with fewer than `many` positives is counted pair by pair, O(|P| C)."""
     gradient = torch.empty(scores.shape, dtype=scores.dtype)
     least = (scores - margin).contiguous()
     arrays = (scores.contiguous().numpy(), least.numpy(), labels.contiguous().numpy())
-    return gradient, _count(*arrays, many, gradient.numpy())
+    return gradient, _count(*arrays, over == "samples", many, gradient.numpy())
 
 
 @njit(cache=True, nogil=True)
-def _count(scores: NDArray[Any], least: NDArray[Any], labels: NDArray[Any], many: int, gradient: NDArray[Any]) -> float:
+def _count(
+    scores: NDArray[Any],
+    least: NDArray[Any],
+    labels: NDArray[Any],
+    samples_alike: bool,
+    many: int,
+    gradient: NDArray[Any],
+) -> float:
     """Fill in the gradient, return the weighted number of active pairs. `least` is scores − margin."""
     samples, classes = scores.shape
     positives = np.zeros(samples, np.int64)
@@ -79,6 +90,7 @@ def _count(scores: NDArray[Any], least: NDArray[Any], labels: NDArray[Any], many
         for c in range(classes):
             positives[i] += labels[i, c] > 0
     counted = max(1, np.sum((positives > 0) & (positives < classes)))
+    all_pairs = max(1, np.sum(positives * (classes - positives)))
     where = np.empty(classes, np.int64)
     total = 0.0
     for i in range(samples):
@@ -97,7 +109,7 @@ def _count(scores: NDArray[Any], least: NDArray[Any], labels: NDArray[Any], many
             active = _visit_pairs(negatives, least[i], where[:found], counts)
         else:
             active = _search(negatives, least[i], where[:found], counts)
-        weight = 1 / (found * (classes - found) * counted)
+        weight = 1 / (found * (classes - found) * counted) if samples_alike else 1 / all_pairs
         total += active * weight
         for c in range(classes):
             gradient[i, c] = counts[c] * weight

@@ -50,7 +50,10 @@ class Method(nn.Module):
     citation: ClassVar[str]
     fidelity: ClassVar[Fidelity]  # this project's, after the paper, after public code, or rebuilt from less
     settings_class: ClassVar[type[Any]]  # a frozen dataclass with the method's own values, all with defaults
+    changes: ClassVar[str] = ""  # what the defaults change against that source, for the notes of tables
     recipe: ClassVar[dict[str, Any]] = {}  # what it changes in the default recipe: its own optimiser, epochs ...
+    # Values that `compare --tune` draws from, by dotted names of a recipe; other numbers are scaled
+    ranges: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     def __init__(self, shapes: Shapes, settings: Any) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ class Ddbh(Method):
     citation = "Qin et al., Deep Discriminative Boundary Hashing for Cross-modal Retrieval, TCSVT 2024"
     fidelity = "code"
     settings_class = Settings
-    recipe: ClassVar[dict[str, Any]] = {"optimizer": FIELD_OPTIMIZER}
+    recipe: ClassVar[dict[str, Any]] = {"batch": 64, "optimizer": FIELD_OPTIMIZER}
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         similar = shares_label(batch.labels, batch.labels)

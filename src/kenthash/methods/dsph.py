@@ -30,6 +30,11 @@ class Dsph(Method):
             "name": "sgd", "lr": 0.02, "momentum": 0.9, "weight_decay": 5e-4, "warmup": 0.0, "decay": "constant",
         },
     }  # fmt: skip
+    ranges: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "batch": (64, 128),  # 64 in the public code
+        "optimizer.name": ("adamw",),
+        "optimizer.weight_decay": (0.0, 0.2),  # 0.2 in the public code
+    }
 
     def __init__(self, shapes: Shapes, settings: Settings) -> None:
         super().__init__(shapes, settings)

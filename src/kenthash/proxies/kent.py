@@ -11,14 +11,16 @@ from kenthash.proxies.energy import energy
 from kenthash.proxies.frames import full_frames, skew, start_deviation, thin_frames
 from kenthash.proxies.positive import inverse_softplus
 
+# Where κ and β start unless a method says otherwise. The paper does not say; these have one mode (2β < κ).
+CONCENTRATION, SHAPE = 10.0, 1.0
+
 
 class KentProxies(nn.Module):
     """Mean direction μ, axes γ_i orthogonal to it and to each other, concentration κ > 0 and shape β_i > 0 a class.
 
     The frame [μ, γ₁, ...] is a Cayley transform: `full` of a K × K skew matrix as published, `thin` of the part of it
     that the frame depends on, the same frames for fewer numbers and less time (`frames.py`). It starts random, so that
-    classes differ. κ and β start equal for all classes. The paper does not say where; on COCO features starts from
-    κ = 1 to 30 and β = 0.1 to 10 end within 0.01 mAP of each other, so the defaults only have one mode (2β < κ).
+    classes differ. κ and β start equal for all classes.
 
     Example:
 
@@ -36,8 +38,8 @@ class KentProxies(nn.Module):
         bits: int,
         axes: int,
         frame: Literal["thin", "full"] = "thin",
-        concentration: float = 10.0,
-        shape: float = 1.0,
+        concentration: float = CONCENTRATION,
+        shape: float = SHAPE,
     ) -> None:
         super().__init__()
         if not 0 <= axes < bits:

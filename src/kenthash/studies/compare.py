@@ -22,7 +22,7 @@ from kenthash.studies.controls import CONTROLS, apply_control, has_faiss
 from kenthash.studies.drawing import save
 from kenthash.studies.figure import draw
 from kenthash.studies.grid import Job, run_all
-from kenthash.studies.results import DIRECTIONS, Cell, Row, cells_of, winners
+from kenthash.studies.results import DIRECTIONS, Cell, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet
 from kenthash.studies.tables import comma_separated, latex, sheet_of
 from kenthash.studies.tuning import tuned_layers
@@ -128,9 +128,11 @@ def _write(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features
     note = (
         f"{features.dataset.name}, {len(features):,} items; mAP@ALL, expected ties, "
         f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings a "
-        "method tried on validation. Bold: ahead of every other code by the paired test (p < 0.05). `real`: the same "
-        "outputs before signing."
+        f"method tried on validation. Bold: {basis_of_test(rows)}. `real`: the same outputs before signing."
     )
+    for method in (METHODS[name] for name in comparison.methods if name in METHODS):
+        if method.changes:
+            note += f" {method.title} is not quite its source: {method.changes}."
     sheet = sheet_of(rows, comparison.bits, won, note)
     forms = {
         "table.md": sheet.markdown(),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kenthash.errors import DataError
-from kenthash.evaluation import paired_test
+from kenthash.evaluation import PairedTest, SeedTest, holm, paired_test, seed_test
 from kenthash.evaluation.measures import Scores
 from kenthash.files import read_json
 
@@ -62,8 +62,13 @@ def cells_of(runs: Mapping[int, Sequence[Path]]) -> Cells:
 
 
 def both_directions(cells: Cells, bits: int) -> float:
-    """mAP at a length, mean of image → text and text → image."""
-    return sum(cells[direction, bits].mean for direction in DIRECTIONS) / len(DIRECTIONS)
+    """mAP at a length, mean of image → text and text → image, and of seeds."""
+    return float(np.mean(by_seed(cells, bits)))
+
+
+def by_seed(cells: Cells, bits: int) -> list[float]:
+    """mAP at a length, mean of both directions, of each seed."""
+    return [float(np.mean(maps)) for maps in zip(*(cells[d, bits].maps for d in DIRECTIONS), strict=True)]
 
 
 def _cell(runs: Sequence[Path], direction: str) -> Cell:
@@ -88,22 +93,43 @@ def _per_query(run: Path, direction: str) -> Scores:
 
 
 def winners(rows: Sequence[Row]) -> dict[tuple[str, int], str]:
-    """Of each column, the name of the best code, if it is ahead of every other by the paired test on per-query AP.
+    """Of each column, the name of the best code, if it is ahead of every other, corrected for their number (Holm).
 
-    A best that some other code ties with wins nothing: the column has no bold figure. Real values are no codes and play
-    no part.
+    The test is over seeds where there are enough of them to tell, else over the queries of all seeds, and then it only
+    says something of these trained models (`basis_of_test`). A best that some other code ties with wins nothing: the
+    column has no bold figure. Real values are no codes and play no part.
     """
     won: dict[tuple[str, int], str] = {}
     for column in sorted({column for row in rows for column in row.cells}):
         cells = {row.name: row.cells[column] for row in rows if column in row.cells}
-        tested = {name: cell.ap for name, cell in cells.items() if cell.ap is not None}
+        tested = {name: cell for name, cell in cells.items() if cell.ap is not None}
         if tested:
-            best = max(tested, key=lambda name: cells[name].mean)
-            if all(_ahead(tested[best], ap) for name, ap in tested.items() if name != best):
+            best = max(tested, key=lambda name: tested[name].mean)
+            tests = [_test(tested[best], cell, len(tested) - 1) for name, cell in tested.items() if name != best]
+            if all(p < SIGNIFICANT for p in holm([test.p_value for test in tests])):
                 won[column] = best
     return won
 
 
-def _ahead(a: Scores, b: Scores) -> bool:
-    test = paired_test(a, b)
-    return test.difference > 0 and test.p_value < SIGNIFICANT
+def basis_of_test(rows: Sequence[Row]) -> str:
+    """What bold means in a table of these rows, by which test."""
+    coded = [row for row in rows if any(cell.ap is not None for cell in row.cells.values())]
+    seeds = min((len(cell.maps) for row in coded for cell in row.cells.values()), default=0)
+    if enough_seeds(seeds, len(coded) - 1):
+        return f"ahead of every other code by the paired test over {seeds} seeds (p < {SIGNIFICANT}, Holm)"
+    return (
+        f"these models are ahead of every other code by the paired test over queries (p < {SIGNIFICANT}, Holm); "
+        "that is no test of the methods, which needs more seeds"
+    )
+
+
+def enough_seeds(seeds: int, rivals: int) -> bool:
+    """Whether a lead with every seed would be significant against so many rivals."""
+    return max(rivals, 1) * 2.0 ** (1 - seeds) < SIGNIFICANT
+
+
+def _test(a: Cell, b: Cell, rivals: int) -> PairedTest | SeedTest:
+    if len(a.maps) == len(b.maps) and enough_seeds(len(a.maps), rivals):
+        return seed_test(a.maps, b.maps)
+    assert a.ap is not None and b.ap is not None
+    return paired_test(a.ap, b.ap)

@@ -1,9 +1,9 @@
 """The same search budget for every method, spent on validation data alone.
 
-Each try draws a dropout and multiplies the rates of the method's own defaults and its loss weights by random factors;
-the first try is the defaults themselves. The query set plays no part: a try is scored by its best validation epoch, on
-a split whose seed is none of those that are reported, and no try is ever evaluated on queries. A try that fails, as one
-whose rate makes it diverge, has lost.
+Each try draws a dropout, the values for which the method names a range of its own (`Method.ranges`), and multiplies the
+method's rates and its other numbers by random factors; the first try is the defaults themselves. The query set plays no
+part: a try is scored by its best validation epoch, on a split whose seed is none of those that are reported, and no try
+is ever evaluated on queries. A try that fails, as one whose rate makes it diverge, has lost.
 """
 
 from collections.abc import Sequence
@@ -62,26 +62,23 @@ def propose(method: str, bits: int, layer: dict[str, Any], tries: int) -> list[d
     """The settings to try, the same for the same arguments: the defaults, then random ones around them."""
     rng = np.random.default_rng([bits, *method.encode()])
     base = make_recipe({**layer, "method": method, "bits": bits})
-    numbers = [f.name for f in fields(METHODS[method].settings_class) if isinstance(base.settings[f.name], float)]
+    values: dict[str, tuple[Any, ...]] = {
+        "head.dropout": DROPOUTS,
+        "optimizer.lr": tuple(base.optimizer.lr * factor for factor in RATE_FACTORS),
+        "proxy_optimizer.lr": tuple(base.proxy_optimizer.lr * factor for factor in RATE_FACTORS),
+    }
+    for name in (f.name for f in fields(METHODS[method].settings_class) if isinstance(base.settings[f.name], float)):
+        values[f"settings.{name}"] = tuple(base.settings[name] * factor for factor in SETTING_FACTORS)
+    values |= METHODS[method].ranges
     candidates = [layer]
     for _ in range(tries - 1):
-        candidates.append(
-            {
-                **layer,
-                "head": {**layer.get("head", {}), "dropout": _one_of(rng, DROPOUTS)},
-                "optimizer": {**layer.get("optimizer", {}), "lr": base.optimizer.lr * _one_of(rng, RATE_FACTORS)},
-                "proxy_optimizer": {
-                    **layer.get("proxy_optimizer", {}),
-                    "lr": base.proxy_optimizer.lr * _one_of(rng, RATE_FACTORS),
-                },
-                "settings": {
-                    **layer.get("settings", {}),
-                    **{name: base.settings[name] * _one_of(rng, SETTING_FACTORS) for name in numbers},
-                },
-            }
-        )
+        candidate = dict(layer)
+        for name, choices in values.items():
+            section, _, leaf = name.rpartition(".")
+            value = choices[rng.integers(len(choices))]
+            if section:
+                candidate[section] = {**candidate.get(section, {}), leaf: value}
+            else:
+                candidate[leaf] = value
+        candidates.append(candidate)
     return candidates
-
-
-def _one_of(rng: np.random.Generator, factors: tuple[float, ...]) -> float:
-    return float(rng.choice(factors))

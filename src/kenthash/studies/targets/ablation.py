@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from kenthash.studies.drawing import I2T, QUIET, T2I, canvas, legend_below, tidy
 from kenthash.studies.grid import run_all
 from kenthash.studies.outcome import Outcome, Picture, signed
-from kenthash.studies.results import DIRECTIONS, Row, cells_of, winners
+from kenthash.studies.results import DIRECTIONS, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 from kenthash.training.recipe import find_recipe, read_recipe
@@ -43,7 +43,7 @@ def ablation(study: Study) -> Outcome:
         ["Variant", "Kent", "L_Reg", "L_CM", "L_U", "I → T", "T → I", "I → T real", "T → I real"],
         [[row.name, *marks, *_figures(row, bits, won)] for row, (_, _, marks) in zip(rows, VARIANTS, strict=True)],
         f"mAP@ALL of signed codes at {bits} bits; `real` is of the same outputs before signing. {study.basis} "
-        "Bold: ahead of every other variant by the paired test over queries (p < 0.05).",
+        f"Bold: {basis_of_test(rows)}.",
     )
     full = rows[-1]
     seen = []

@@ -27,7 +27,7 @@ class Variant:
 
 
 def variants() -> list[Variant]:
-    printed = read_recipe(find_recipe("kdph"))
+    printed = read_recipe(find_recipe("kdph-printed"))
     threshold = {**printed, "settings": {**printed["settings"], "irrelevance": "threshold"}}
     rate = {**printed, "proxy_optimizer": {"name": "adamw", "lr": 0.02, "warmup": 0.0, "decay": "constant"}}
     wide = METHODS["kaph"].recipe["head"]
@@ -103,7 +103,7 @@ def causes(study: Study) -> Outcome:
 
 def _on_queries(study: Study, bits: int, seed: int) -> Job:
     """KDPH as printed under the field's protocol, which trains on all of train and looks at the queries every epoch."""
-    layer = {**read_recipe(find_recipe("kdph")), "protocol": "paper"}
+    layer = {**read_recipe(find_recipe("kdph-printed")), "protocol": "paper"}
     return study.job("kdph-printed-on-queries", bits, seed, layer)
 
 
