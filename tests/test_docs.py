@@ -147,9 +147,10 @@ def test_numbers_are_those_of_the_code():
     expected = {
         "method.md": [
             f"ε = {kdph.epsilon:g}, ζ = {kdph.zeta:g} and η = {kdph.eta:g}",
-            f"; {kdph.margin:g} is\nthe value of public code",
+            f"Here $m = {kdph.margin_ratio:g} κ_0$",
+            f"Here they start at κ₀ = {kdph.concentration:g} and β₀ = {kdph.shape:g}",
             rf"$\lambda_w = {kaph.within:g}$ and $\lambda_p = {kaph.proxies:g}$",
-            f"one layer of {hidden:,} ReLU units with\ndropout {dropout:g}",
+            f"one layer of {hidden:,} ReLU units with dropout {dropout:g}",
         ],
         "recipes.md": [
             f"| `method` | `{recipe.method}` |",

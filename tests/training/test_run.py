@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+import yaml
 from safetensors.torch import load_file, save_file
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -20,9 +22,11 @@ from kenthash.cli import main
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.runs.evaluate import evaluate_run
+from kenthash.runs.folder import open_source
 from kenthash.runs.record import read_record
 from kenthash.runs.train import train_run
 from kenthash.training.checkpoint import load_checkpoint
+from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe, read_recipe
 from packs import write_pack
 from processes import run_until
@@ -114,6 +118,38 @@ def test_folders_are_not_mixed_up(pack, whole, tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(UsageError, match="not empty and not a run"):
         train_run(recipe, tmp_path)
+
+
+def test_a_run_of_an_earlier_version_is_resumed_if_it_means_the_same(pack, whole, tmp_path):
+    """A recipe without what was added since is the same run; other settings of a method are not."""
+    recipe = make_recipe(read_recipe(whole[0] / "recipe.yaml"))
+    written = asdict(recipe)
+    del written["label_noise"]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "recipe.yaml").write_text(yaml.safe_dump(written))
+    train_run(recipe, tmp_path / "old", resume=True, quiet=True)
+    assert weights(tmp_path / "old") == weights(whole[0])
+    del written["settings"]["pairs"]
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "recipe.yaml").write_text(yaml.safe_dump(written))
+    with pytest.raises(UsageError, match="in which kdph had other settings"):
+        train_run(recipe, tmp_path / "older", resume=True, quiet=True)
+
+
+def test_label_noise_swaps_labels_of_training_items_only(pack):
+    """A share of the training items learns with another item's labels; nobody else, and nothing in the data set."""
+    source = open_source(make_recipe({"data": str(pack)}), torch.device("cpu"))
+    split = make_split(len(source.dataset), 0)
+    before = source.dataset.labels.copy()
+    recipe = make_recipe({"data": str(pack), "method": "dsph", "bits": 16, "label_noise": 0.4})
+    noisy = Training(recipe, source, split.train, torch.device("cpu")).labels.numpy()
+    assert np.array_equal(source.dataset.labels, before)
+    changed = (noisy != before).any(axis=1)
+    others = np.setdiff1d(np.arange(len(before)), split.train)
+    assert not changed[others].any() and 0.2 < changed[split.train].mean() <= 0.4  # some of the others' are the same
+    assert np.array_equal(noisy.sum(axis=0), before.sum(axis=0))  # every class is as frequent as before
+    with pytest.raises(UsageError, match="label_noise"):
+        make_recipe({"label_noise": 1.5})
 
 
 def test_a_folder_in_which_a_killed_run_had_just_begun_can_be_used(pack, tmp_path):

@@ -27,7 +27,7 @@ class FreeKentProxies(nn.Module):
         kappa, beta = self.concentration(), self.shape()
         first, second = (z @ normalize(self.axes, dim=-1).mT).square()
         scores: Tensor = z @ (kappa[:, None] * self.mean_directions()).mT
-        scores = scores + beta[0] * first - beta[1] * second - (kappa + beta.sum(0)) / 2
+        scores += beta[0] * first - beta[1] * second - (kappa + beta.sum(0)) / 2
         return scores
 
     def mean_directions(self) -> Tensor:

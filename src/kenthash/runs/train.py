@@ -4,12 +4,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from kenthash.codes import pack
@@ -26,7 +25,7 @@ from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoi
 from kenthash.training.distributed import processes, rank, wait_for_all
 from kenthash.training.events import Events, balance
 from kenthash.training.loop import Training
-from kenthash.training.recipe import Recipe, read_recipe, write_recipe
+from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_recipe
 from kenthash.training.sources import Source, head_outputs
 
 Record = dict[str, Any]
@@ -83,9 +82,15 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
     if (out / "recipe.yaml").exists():
         if not resume:
             raise UsageError(f"{out}: holds a run already: go on with it by --resume, or choose another --out")
-        stored = read_recipe(out / "recipe.yaml")
-        if stored != yaml.safe_load(yaml.safe_dump(asdict(recipe))):
-            changed = ", ".join(key for key, value in asdict(recipe).items() if stored.get(key) != value)
+        written = read_recipe(out / "recipe.yaml")
+        stored = make_recipe(written)  # what a later version has added is at its default
+        if written.get("settings", {}).keys() != stored.settings.keys() and not (out / "model/config.json").is_file():
+            raise UsageError(
+                f"{out}: was begun by a version of kenthash in which {stored.method} had other settings: "
+                "finish it with that version, or choose another --out"
+            )
+        if stored != recipe:
+            changed = ", ".join(f.name for f in fields(recipe) if getattr(stored, f.name) != getattr(recipe, f.name))
             raise UsageError(f"{out}: was begun with another recipe, which differs in {changed}: resume with that one")
     elif out.exists() and any(entry.suffix != ".partial" for entry in out.iterdir()):  # which a kill leaves behind
         raise UsageError(f"{out}: is not empty and not a run: choose another --out")

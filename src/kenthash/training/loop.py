@@ -13,6 +13,7 @@ from torch import nn
 
 from kenthash.data.splits import Rows
 from kenthash.errors import KenthashError, UsageError
+from kenthash.evaluation.inputs import Labels
 from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import MlpHead, Standardise
@@ -39,7 +40,7 @@ class Training:
             raise UsageError(f"{len(rows)} training items are too few for {world_size()} processes")
         self.own = own_slice(self.batch)
         self.steps = len(rows) // self.batch  # the rest of an epoch, less than a batch, rests: another each time
-        labels = source.dataset.labels
+        labels = _noisy(source.dataset.labels, rows, recipe)
         self.labels = torch.from_numpy(labels).to(device, torch.float32)
 
         torch.manual_seed(int(np.random.default_rng([recipe.seed, 0]).integers(2**63)))
@@ -141,3 +142,13 @@ class Training:
                     f"training diverged: the term '{name}' is {value:.3g} in epoch {epoch + 1}, step {step + 1}; "
                     "lower optimizer.lr or proxy_optimizer.lr, or the weight of that term"
                 )
+
+
+def _noisy(labels: Labels, rows: Rows, recipe: Recipe) -> Labels:
+    """`labels` [N, C] in which a share of the training `rows` has swapped labels around, so that every one of them has
+    those of another item."""
+    order = np.random.default_rng([recipe.seed, 3]).permutation(rows)
+    chosen = order[: round(recipe.label_noise * len(rows))]
+    noisy = labels.copy() if len(chosen) else labels
+    noisy[chosen] = labels[np.roll(chosen, 1)]
+    return noisy

@@ -79,6 +79,7 @@ class Recipe:
     epochs: int = 20
     batch: int = 128
     clip: float | None = 1.0  # largest norm of one tensor's gradient
+    label_noise: float = 0.0  # share of the training items that learn with another item's labels: for studies
     optimizer: OptimizerRecipe = OptimizerRecipe()  # of the heads, and of a trainable encoder at its own rate
     proxy_optimizer: OptimizerRecipe = OptimizerRecipe()  # of what the method itself learns
     settings: dict[str, Any] = field(default_factory=dict)  # the method's own, see its file in methods/
@@ -90,6 +91,8 @@ class Recipe:
                 raise UsageError(f"{name}: {getattr(self, name)} is too small, it must be {least} or more")
         if self.clip is not None and not self.clip > 0:
             raise UsageError(f"clip: {self.clip} must be above 0, or null for no clipping")
+        if not 0 <= self.label_noise <= 1:
+            raise UsageError(f"label_noise: {self.label_noise} is not a share from 0 to 1")
         _check_rates("encoder", self.encoder, {"lr": math.inf})
         _check_rates("optimizer", self.optimizer, BELOW)
         _check_rates("proxy_optimizer", self.proxy_optimizer, BELOW)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from kenthash.studies.outcome import Outcome
 from kenthash.studies.study import Study
 from kenthash.studies.targets.ablation import ablation
+from kenthash.studies.targets.baseline import baseline
 from kenthash.studies.targets.causes import causes
 from kenthash.studies.targets.chaos import chaos_index
 from kenthash.studies.targets.collapse import collapse
@@ -19,6 +20,7 @@ from kenthash.studies.targets.tsne import embedding
 
 TARGETS: dict[str, Callable[[Study], Outcome]] = {
     "table1": table1,
+    "baseline": baseline,
     "trajectories": trajectories,
     "oscillation": oscillation,
     "chaos": chaos_index,
