@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 import yaml
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.utils.flop_counter import FlopCounterMode
 
