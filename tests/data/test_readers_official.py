@@ -60,13 +60,19 @@ def test_coco_refuses_damage_in_one_line(tmp_path: Path) -> None:
     instances = tmp_path / "annotations" / "instances_train2017.json"
     whole = instances.read_text()
     instances.write_text(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"instances_train2017\.json: not valid JSON: broken or cut off at character"):
+    with pytest.raises(DataError, match=r"instances_train2017\.json: not valid JSON: premature EOF"):
         read_dataset(tmp_path)
     instances.write_text(whole.replace('"category_id": 38', '"category_id": 39'))
     with pytest.raises(DataError, match="image 9 has category 39"):
         read_dataset(tmp_path)
-    instances.write_text(whole.replace('"image_id": 9,', '"image_id": 1e999,'))
+    instances.write_text(whole.replace('"image_id": 9,', '"image_id": "nine",'))
     with pytest.raises(DataError, match="an entry of 'annotations' lacks or misspells"):
+        read_dataset(tmp_path)
+    instances.write_text(whole.replace('"image_id": 9,', '"image": 9,'))
+    with pytest.raises(DataError, match="an entry of 'annotations' lacks or misspells 'image_id'"):
+        read_dataset(tmp_path)
+    instances.write_text(whole.replace('"image_id": 9,', '"image_id": 1e999,'))
+    with pytest.raises(DataError, match=r"instances_train2017\.json: not valid JSON: numeric .* overflow, near"):
         read_dataset(tmp_path)
     instances.write_text(whole.replace("000000000009.jpg", "../../x.jpg"))
     with pytest.raises(DataError, match="leads out of the folder"):

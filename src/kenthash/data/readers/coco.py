@@ -5,17 +5,29 @@
     DIR/train2017/000000000009.jpg ...          DIR/val2017/...          from train2017.zip and val2017.zip
 
 The field joins train and val and drops photos without an instance label: 117,266 + 4,952 = 122,218 items.
+
+The instance annotations are one JSON object of 450 MB whose polygons would need several gigabytes as Python objects.
+They are read as a stream of events, of which only the few values that are used are kept.
 """
 
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from kenthash.data.dataset import DataProblem, Dataset
-from kenthash.data.readers.jsonstream import stream_object
 from kenthash.data.readers.source import file_names, inside, multi_hot, note, without_pictures
 from kenthash.errors import DataError
+from kenthash.files import reading
+from kenthash.progress import bar
 
 PARTS = ("train2017", "val2017")
+INSTANCES = {"images": ("id", "file_name"), "annotations": ("image_id", "category_id"), "categories": ("id", "name")}
+CAPTIONS = {"annotations": ("image_id", "caption")}
+
+CHUNK = 1 << 13  # bytes read at once: larger ones are slower, as the events of a chunk are held together
+MAX_STRING = 1 << 26  # bytes
+MAX_DEPTH = 100
+_EXPECTED = {1: ("map_key", "start_array", "end_map"), 2: ("start_map", "end_array")}  # events by depth
 
 
 def is_coco(path: Path) -> bool:
@@ -74,13 +86,13 @@ def _missing_photos(folder: Path, labelled: list[str], present: frozenset[str]) 
 def _read_instances(path: Path, classes: dict[int, str], labels: dict[int, set[int]]) -> dict[int, str]:
     """Add to `classes` and `labels` (image -> category ids) and return image -> file name."""
     names: dict[int, str] = {}
-    for key, element in stream_object(path):
+    for key, element in read_elements(path, INSTANCES):
         try:
             if key == "annotations":
                 labels.setdefault(int(element["image_id"]), set()).add(int(element["category_id"]))
             elif key == "categories":
                 classes[int(element["id"])] = str(element["name"])
-            elif key == "images":
+            else:
                 names[int(element["id"])] = _file_name(path, element)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{path}: an entry of {key!r} lacks or misspells {error}") from error
@@ -91,9 +103,7 @@ def _read_instances(path: Path, classes: dict[int, str], labels: dict[int, set[i
 
 
 def _read_captions(path: Path, texts: dict[int, list[str]]) -> None:
-    for key, element in stream_object(path):
-        if key != "annotations":
-            continue
+    for _, element in read_elements(path, CAPTIONS):
         try:
             texts.setdefault(int(element["image_id"]), []).append(" ".join(str(element["caption"]).split()))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -105,3 +115,70 @@ def _file_name(path: Path, image: dict[str, Any]) -> str:
     if not inside(name):
         raise DataError(f"{path}: file_name {name!r} leads out of the folder")
     return name
+
+
+def read_elements(path: Path, wanted: Mapping[str, Collection[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (key, element) for each element of those arrays of a JSON object that `wanted` names.
+
+    An element has those of its keys that are wanted, where their value is a string, a number, true, false or null.
+    """
+    depth, array, key = 0, "", ""
+    element: dict[str, Any] = {}
+    for event, value in _events(path):
+        if depth > 3 and event == "number":  # nearly all events are these, of polygons
+            continue
+        if depth == 0 and event != "start_map":
+            raise DataError(f"{path}: must be a JSON object with {', '.join(wanted)}")
+        if depth in (1, 2) and array in wanted and event not in _EXPECTED[depth]:
+            raise DataError(f"{path}: {array!r} must be an array of objects")
+        if event in ("start_map", "start_array"):
+            depth += 1
+            if depth == 3:
+                element = {}
+            elif depth > MAX_DEPTH:
+                raise DataError(f"{path}: nested too deep")
+        elif event in ("end_map", "end_array"):
+            if depth == 3 and array in wanted:
+                yield array, element
+            depth -= 1
+        elif event == "map_key":
+            if depth == 1:
+                array = value
+            elif depth == 3:
+                key = value
+        elif depth == 3 and key in wanted.get(array, ()):
+            element[key] = value
+
+
+def _events(path: Path) -> Iterator[tuple[str, Any]]:
+    """The events of a JSON file as ijson names them: ("start_map", None), ("map_key", "images"), ("number", 1) ..."""
+    import ijson  # not above: the other readers do without it
+
+    events = ijson.sendable_list()
+    parser = ijson.basic_parse_coro(events, use_float=True)
+    with reading(path), path.open("rb") as stream, bar(path.stat().st_size, path.name, "bytes") as progress:
+        if stream.read(3) != b"\xef\xbb\xbf":  # a byte order mark
+            stream.seek(0)
+        unfinished = 0  # bytes read since the last event
+        try:
+            while chunk := stream.read(CHUNK):
+                parser.send(chunk)
+                unfinished = 0 if events else unfinished + len(chunk)
+                if unfinished > MAX_STRING:
+                    raise DataError(f"{path}: a string of more than {MAX_STRING:,} bytes")
+                yield from events
+                events.clear()
+                progress.update(len(chunk))
+            parser.close()
+            yield from events
+        except ijson.JSONError as error:
+            raise DataError(f"{path}: not valid JSON: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of the parser's message, and the text near the place, which it shows in the second line."""
+    message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+    reason, _, rest = message.partition("\n")
+    near = rest.partition("\n")[0].strip()
+    reason = reason.removeprefix("parse error: ").removeprefix("lexical error: ").rstrip(".")
+    return f"{reason}, near {near!r}" if near else reason
