@@ -13,13 +13,11 @@ import pytest
 from PIL import Image
 
 from kenthash.data.scenes import make_scenes
-from kenthash.data.scenes.captions import make_captions
+from kenthash.data.scenes.captions import article, enumerate_nouns, make_captions, plural, sentence
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.compose import placed
-from kenthash.data.scenes.grammar import article, enumerate_nouns, plural, sentence
-from kenthash.data.scenes.layout import make_scene
 from kenthash.data.scenes.loading import FOLDER, load_catalogue
-from kenthash.data.scenes.scene import LAYERS, Scene, Thing
+from kenthash.data.scenes.scene import LAYERS, Scene, Thing, make_scene
 from kenthash.errors import DataError, UsageError
 from processes import PATIENCE
 

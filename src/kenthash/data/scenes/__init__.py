@@ -1,7 +1,7 @@
 """The generated set: pictures of OpenMoji drawings in places, with captions and labels.
 
-`contents` draws what is in a scene, `layout` where it stands, `compose` paints it, `captions` tells it, and `generate`
-does so for any number of items. Classes, places and phrases are YAML files beside this one.
+`scene` draws what is in a scene and where it stands, `compose` paints it, `captions` describes it, and `generate` does
+so for any number of items. Classes, places and phrases are YAML files beside this one, which `loading` reads.
 """
 
 from kenthash.data.scenes.generate import make_scenes

@@ -1,19 +1,18 @@
 """Tell a scene in English: some of its things, by one of their names, with numbers, relations and the place.
 
-No caption lists the labels: things are left out, named by other words than their class, or counted together.
+No caption lists the labels: things are left out, named by other words than their class, or counted together. Where they
+stand is said only of what holds for every pair: of "two dogs behind a car", each dog stands behind the car.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 
 from numpy.random import Generator
 
 from kenthash.data.scenes.catalogue import Catalogue
-from kenthash.data.scenes.contents import choose
-from kenthash.data.scenes.grammar import article, enumerate_nouns, plural, sentence
-from kenthash.data.scenes.relations import hold, relations
-from kenthash.data.scenes.scene import Scene, Thing
+from kenthash.data.scenes.scene import Scene, Thing, choose
 
 # Whoever tells the same picture again tends to the same words: some classes of an item are never called by their name,
 # the others often are.
@@ -38,6 +37,9 @@ SENTENCE_FIELDS = (
     "hold",
 )
 MENTIONED = (0.1, 0.3, 0.33, 0.27)  # one, two, three, four groups in a caption, where there are so many
+_FLOORS = ("ground", "water", "behind", "table", "front")
+# The head of "piece of fruit" or "walker with a pup" stands before the first of these.
+_PREPOSITION = re.compile(r" (?=(?:of|with|in|on|under|at|for|from) )")
 
 
 @dataclass(frozen=True)
@@ -156,3 +158,100 @@ def _related(told: list[Noun], catalogue: Catalogue, rng: Generator) -> dict[str
         if names:
             return {"b": other.words, "rel": choose(rng, catalogue.phrases.relations[choose(rng, names)])}
     return {"b": ""}
+
+
+def article(phrase: str, an: Sequence[str], a: Sequence[str]) -> str:
+    """ "a dog", "an old dog", "an SUV", "a one-humped animal"."""
+    word = phrase.split()[0]
+    if word in an:
+        vowel = True
+    elif word in a:
+        vowel = False
+    else:
+        vowel = word[0].lower() in "aeiou"
+    return f"{'an' if vowel else 'a'} {phrase}"
+
+
+def plural(phrase: str, irregular: Mapping[str, str]) -> str:
+    """ "dogs", "pieces of fruit", "old women", "passers-by"."""
+    head, *rest = _PREPOSITION.split(phrase, maxsplit=1)
+    *before, word = head.split(" ")
+    if word in irregular:
+        word = irregular[word]
+    elif re.search(r"(s|x|z|ch|sh)$", word):
+        word += "es"
+    elif re.search(r"[^aeiou]y$", word):
+        word = word[:-1] + "ies"
+    else:
+        word += "s"
+    return " ".join([*before, word, *rest])
+
+
+def enumerate_nouns(phrases: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(phrases[:-1]), phrases[-1]] if len(phrases) > 1 else phrases)
+
+
+def sentence(text: str) -> str:
+    """Close up spaces left by empty fields and start with a capital."""
+    text = re.sub(r"\s+", " ", text).strip()
+    text = re.sub(r" ([,.:])", r"\1", text)
+    return text[:1].upper() + text[1:]
+
+
+def relations(a: Sequence[Thing], b: Sequence[Thing]) -> list[str]:
+    """Names (of phrases.yaml) of the relations in which all of `a` stand to all of `b`."""
+    pairs = [(x, y) for x in a for y in b]
+    return [name for name, holds in RELATIONS.items() if all(holds(x, y) for x, y in pairs)]
+
+
+def hold(scene: Scene, group: Sequence[Thing]) -> str:
+    """near, far or "": whether the group stands clearly at the front or at the back."""
+    if all(
+        t.zone == "front" or (t.zone == "table" and t.y > 0.88) or (t.zone == "ground" and t.y > 0.9) for t in group
+    ):
+        return "near"
+    if scene.shore is None and all(
+        t.zone == "ground" and t.y < scene.horizon + 0.14 and t.height < 0.25 for t in group
+    ):
+        return "far"
+    return ""
+
+
+def _gap(a: Thing, b: Thing) -> float:
+    """Free width between the two; negative where one stands in front of the other."""
+    return max(a.left, b.left) - min(a.right, b.right)
+
+
+def _standing(a: Thing, b: Thing) -> bool:
+    return a.zone in _FLOORS and b.zone in _FLOORS
+
+
+def _beside(a: Thing, b: Thing) -> bool:
+    near = -0.3 * min(a.width, b.width) < _gap(a, b) < 0.12
+    return near and ((_standing(a, b) and abs(a.y - b.y) < 0.13) or (a.zone == b.zone and abs(a.y - b.y) < 0.2))
+
+
+def _before(a: Thing, b: Thing) -> bool:
+    """Nearer, and in the way at least in part."""
+    return _standing(a, b) and a.order > b.order and a.y - b.y > 0.06 and _gap(a, b) < -0.15 * min(a.width, b.width)
+
+
+def _left(a: Thing, b: Thing) -> bool:
+    return _gap(a, b) > -0.1 * min(a.width, b.width) and 0.08 < b.x - a.x < 0.6 and abs(a.y - b.y) < 0.25
+
+
+def _over(a: Thing, b: Thing) -> bool:
+    """Up in the air or on the wall, and something below it."""
+    return a.zone in ("sky", "wall", "sea") and b.zone != a.zone and b.top > a.top + 0.7 * a.height and _gap(a, b) < 0.0
+
+
+RELATIONS: dict[str, Callable[[Thing, Thing], bool]] = {
+    "beside": _beside,
+    "before": _before,
+    "behind": lambda a, b: _before(b, a),
+    "left": _left,
+    "right": lambda a, b: _left(b, a),
+    "over": _over,
+    "under": lambda a, b: _over(b, a),
+}

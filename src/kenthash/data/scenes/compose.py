@@ -6,11 +6,10 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from kenthash.data.scenes.backgrounds import paint_above, water
+from kenthash.data.scenes.backgrounds import paint_above, paint_below, paint_table, water
 from kenthash.data.scenes.brush import SIDE, Brush
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.drawings import LARGE, SMALL, raster
-from kenthash.data.scenes.floors import paint_below, paint_table
 from kenthash.data.scenes.scene import LAYERS, Scene, Thing
 
 GRAIN = 2.4  # standard deviation of the noise, of 255 levels

@@ -20,8 +20,8 @@ from kenthash.cores import cores
 from kenthash.data.scenes.captions import make_captions
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.compose import paint
-from kenthash.data.scenes.layout import make_scene
 from kenthash.data.scenes.loading import load_catalogue
+from kenthash.data.scenes.scene import make_scene
 from kenthash.errors import KenthashError, UsageError
 from kenthash.files import atomic_write
 from kenthash.progress import bar
