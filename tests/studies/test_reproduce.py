@@ -32,17 +32,29 @@ from packs import write_pack
 BITS = 16
 # A study's folder is reused by later versions: runs keep their names.
 CAUSES = [
-    *("kdph-printed", "kdph-printed-threshold", "kdph-printed-rate", "kdph", "kdph-no-alignment", "kdph-no-uniform"),
-    *("kdph-proxies-irrelevance", "kdph-vmf", "kdph-wide", "kdph-hinge", "kaph-proxies", "kaph-no-proxies", "kaph"),
-    *("kaph-across", "kaph-flat", "kaph-plain", "kaph-vmf", "kaph-point", "kdph-printed-on-queries"),
+    *("kdph-authors", "kdph-printed", "kdph-printed-mean", "kdph-printed-threshold", "kdph-printed-rate", "kdph"),
+    *("kdph-constant", "kdph-multi-label", "kdph-no-proxies", "kdph-no-irrelevance", "kdph-no-alignment"),
+    *("kdph-no-uniform", "kdph-vmf", "kdph-point", "kdph-wide", "kdph-hinge", "kaph-proxies", "kaph-no-proxies"),
+    *("kaph", "kaph-across", "kaph-flat", "kaph-plain", "kaph-vmf", "kaph-point", "kdph-printed-on-queries"),
 ]
 ABLATION = ["kdph-point", "kdph-vmf", "kdph-no-irrelevance", "kdph-no-alignment", "kdph-no-uniform", "kdph"]
 SETTINGS = {
     "ε": {"1": "kdph-epsilon-1", "10": "kdph-epsilon-10", "40": "kdph", "100": "kdph-epsilon-100"},
     "η": {"0.01": "kdph-eta-0.01", "0.1": "kdph", "0.5": "kdph-eta-0.5", "1": "kdph-eta-1"},
     "ζ": {"0.1": "kdph-zeta-0.1", "0.3": "kdph", "0.6": "kdph-zeta-0.6", "1": "kdph-zeta-1"},
-    "N_axes": {"1": "kdph-axes-1", "2": "kdph", "4": "kdph-axes-4", "8": "kdph-axes-8"},
+    "N_axes": {"1": "kdph-axes-1", "2": "kdph", "4": "kdph-axes-4", "8": "kdph-axes-8", "15": "kdph-axes-15"},
+    "m/κ₀": {
+        **{v: f"kdph-margin_ratio-{v}" for v in ("0.03", "0.5", "1", "4")},
+        "2": "kdph",
+    },
+    "κ₀": {**{v: f"kdph-concentration-{v}" for v in ("1", "5", "30")}, "10": "kdph"},
 }
+CONFLICTS = [
+    f"kdph{kind}{condition}-{bits}-0"
+    for kind in ("", "-vmf", "-point")
+    for bits, names in ((BITS, ("", "-noise0.2", "-noise0.4", "-noise0.6", "-few10")), (8, ("", "-noise0.4")))
+    for condition in names
+]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +112,7 @@ def test_all_targets_write_tables_and_pictures(study, told):
 
 def test_runs_have_their_names(study, told):
     settings = [name for names in SETTINGS.values() for name in names.values()]
-    names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings)}
+    names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide")} | set(CONFLICTS)
     assert {path.name for path in (study.out / "runs").iterdir()} == names
 
 
@@ -134,6 +146,21 @@ def test_the_sensitivity_is_that_of_its_runs(study, told):
         name = SETTINGS[row["Setting"]][row["Value"]]
         assert row[""] == ("default" if name == "kdph" else "")
         assert [float(row["I → T"]), float(row["T → I"])] == pytest.approx(metrics(study, name)[:2], abs=1e-6)
+
+
+def test_the_leads_are_those_of_their_runs(study, told):
+    """Of KDPH over DSPH with either head, and of the Kent shape under every condition."""
+    for row, end in zip(table(study, "baseline"), ("", "-wide"), strict=True):
+        dsph, kdph = (float(np.mean(metrics(study, f"{name}{end}")[:2])) for name in ("dsph", "kdph"))
+        assert [float(row["DSPH"]), float(row["KDPH"])] == pytest.approx([dsph, kdph], abs=1e-6)
+        assert float(row["Lead"].replace("−", "-")) == pytest.approx(kdph - dsph, abs=1e-4)
+        assert float(row["p"]) == 1  # one seed tells nothing
+    rows = {row["Condition"]: row for row in table(study, "conflicts")}
+    assert len(rows) == len(CONFLICTS) / 3
+    noisy = rows[f"{BITS} bits, 40% noisy"]
+    kent, vmf = (float(np.mean(metrics(study, f"{name}-noise0.4")[:2])) for name in ("kdph", "kdph-vmf"))
+    assert [float(noisy["Kent"]), float(noisy["vMF (β = 0)"])] == pytest.approx([kent, vmf], abs=1e-6)
+    assert float(noisy["Kent − vMF"].replace("−", "-")) == pytest.approx(kent - vmf, abs=1e-4)
 
 
 def test_the_causes_are_those_of_their_runs(study, told):

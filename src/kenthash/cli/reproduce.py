@@ -9,14 +9,14 @@ def reproduce(
     target: str = typer.Argument(
         ...,
         help="table1, baseline, trajectories, oscillation, chaos, collapse, gtsd, topology, tsne, ablation, "
-        "sensitivity, causes, shape, or all.",
+        "sensitivity, conflicts, causes, shape, or all.",
     ),
     data: Path = typer.Option(..., help="A feature pack, or a folder that a reader knows."),
     out: Path = typer.Option(..., help="The folder of the study: its runs, and a folder a target."),
     bits: str = typer.Option(
         "16,32,64",
-        help="Code lengths by commas. table1, baseline and shape take all, causes the shortest and the longest, the "
-        "others the longest.",
+        help="Code lengths by commas. table1, baseline and shape take all, causes and conflicts the shortest and the "
+        "longest, the others the longest.",
     ),
     seeds: int = typer.Option(3, min=1, help="Runs of everything, with seeds 0, 1, ..."),
     epochs: int = typer.Option(20, help="Epochs of every run."),

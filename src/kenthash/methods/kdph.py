@@ -35,6 +35,7 @@ from kenthash.proxies.kinds import Frame, Kind, make_proxies, measures_of
 
 @dataclass(frozen=True)
 class Settings:
+    proxies: float = 1.0  # weight of the triplet term, paper
     epsilon: float = 40.0  # weight of irrelevance, paper
     zeta: float = 0.3  # weight of alignment, paper
     eta: float = 0.1  # weight of the uniform constraint, paper
@@ -83,11 +84,13 @@ class Kdph(Method):
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """Terms of weight 0 are left out, so that an ablation does not pay for what it drops."""
         s = self.settings
-        scores = self.proxies.scores(normalize(torch.cat([batch.x, batch.t])))
-        if s.proxy == "point":
-            scores = s.concentration * scores  # so that a point differs from the other kinds by its form alone
-        # Both modalities: the mean over the 2B stacked samples, twice, is the sum of the two means.
-        terms = {"proxy": 2 * proxy_triplet(scores, batch.labels.repeat(2, 1), self.margin, s.triplets)}
+        terms: dict[str, Tensor] = {}
+        if s.proxies:
+            scores = self.proxies.scores(normalize(torch.cat([batch.x, batch.t])))
+            if s.proxy == "point":
+                scores = s.concentration * scores  # so that a point differs from the other kinds by its form alone
+            # Both modalities: the mean over the 2B stacked samples, twice, is the sum of the two means.
+            terms["proxy"] = 2 * proxy_triplet(scores, batch.labels.repeat(2, 1), self.margin, s.triplets)
         if s.epsilon:
             terms["irrelevance"] = irrelevance(
                 batch.x, batch.t, batch.labels, threshold=self.threshold, multi_label_only=s.pairs == "multi-label"
@@ -103,7 +106,7 @@ class Kdph(Method):
 
     def weights(self) -> dict[str, float]:
         s = self.settings
-        return {"proxy": 1.0, "irrelevance": s.epsilon, "alignment": s.zeta, "uniform": s.eta}
+        return {"proxy": s.proxies, "irrelevance": s.epsilon, "alignment": s.zeta, "uniform": s.eta}
 
     def measures(self) -> dict[str, Tensor]:
         return {"temperature": self.temperature().detach(), **measures_of(self.proxies)}

@@ -9,6 +9,7 @@ from kenthash.studies.targets.baseline import baseline
 from kenthash.studies.targets.causes import causes
 from kenthash.studies.targets.chaos import chaos_index
 from kenthash.studies.targets.collapse import collapse
+from kenthash.studies.targets.conflicts import conflicts
 from kenthash.studies.targets.gtsd import gtsd
 from kenthash.studies.targets.oscillation import oscillation
 from kenthash.studies.targets.sensitivity import sensitivity
@@ -30,6 +31,7 @@ TARGETS: dict[str, Callable[[Study], Outcome]] = {
     "tsne": embedding,
     "ablation": ablation,
     "sensitivity": sensitivity,
+    "conflicts": conflicts,
     "causes": causes,
     "shape": shape,
 }

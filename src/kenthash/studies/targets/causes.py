@@ -1,4 +1,4 @@
-"""Why KDPH as printed loses on signed codes, and what wins: one change at a time."""
+"""What each part of KDPH is worth, from the print to our KDPH and on to KAPH: one change at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +28,12 @@ class Variant:
 
 def variants() -> list[Variant]:
     printed = read_recipe(find_recipe("kdph-printed"))
-    threshold = {**printed, "settings": {**printed["settings"], "irrelevance": "threshold"}}
-    rate = {**printed, "proxy_optimizer": {"name": "adamw", "lr": 0.02, "warmup": 0.0, "decay": "constant"}}
+    steps: list[dict[str, Any]] = [  # from the print to KDPH
+        {"settings": {"uniform": "mean"}},
+        {"settings": {"irrelevance": "threshold"}},
+        {"proxy_optimizer": METHODS["kdph"].recipe["proxy_optimizer"]},
+    ]
+    mean, threshold, rate = (_over(printed, *steps[: i + 1]) for i in range(len(steps)))
     wide = METHODS["kaph"].recipe["head"]
     plain = {"kind": "tanh", "hidden": 0, "dropout": 0.2, "slope": 1.0}
 
@@ -39,17 +43,25 @@ def variants() -> list[Variant]:
     def kaph(**settings: Any) -> dict[str, Any]:
         return {"method": "kaph", "settings": settings}
 
+    constant = {**kdph(), "proxy_optimizer": {"decay": "constant"}}
+    authors = read_recipe(find_recipe("kdph-authors"))
     hinge = {**METHODS["kaph"].recipe, **kdph(epsilon=0.0, zeta=0.0, eta=0.0)}
 
     return [
+        Variant("kdph-authors", "KDPH after the authors' code", authors),
         Variant("kdph-printed", "KDPH as printed", printed),
-        Variant("kdph-printed-threshold", "with a threshold in irrelevance", threshold, "kdph-printed"),
-        Variant("kdph-printed-rate", "with proxies at rate 0.02", rate, "kdph-printed"),
-        Variant("kdph", "with both: our KDPH", kdph(), "kdph-printed"),
+        Variant("kdph-printed-mean", "with the mean for the trace", mean, "kdph-printed"),
+        Variant("kdph-printed-threshold", "and a threshold in irrelevance", threshold, "kdph-printed-mean"),
+        Variant("kdph-printed-rate", "and the proxies' own rate", rate, "kdph-printed-threshold"),
+        Variant("kdph", "and margin 2κ₀: our KDPH", kdph(), "kdph-printed-rate"),
+        Variant("kdph-constant", "without decay of the proxies' rate", constant, "kdph"),
+        Variant("kdph-multi-label", "irrelevance of multi-label pairs only", kdph(pairs="multi-label"), "kdph"),
+        Variant("kdph-no-proxies", "without the proxy term", kdph(proxies=0.0), "kdph"),
+        Variant("kdph-no-irrelevance", "without irrelevance", kdph(epsilon=0.0), "kdph"),
         Variant("kdph-no-alignment", "without InfoNCE", kdph(zeta=0.0), "kdph"),
         Variant("kdph-no-uniform", "without the uniform term", kdph(eta=0.0), "kdph"),
-        Variant("kdph-proxies-irrelevance", "without both", kdph(zeta=0.0, eta=0.0), "kdph"),
         Variant("kdph-vmf", "without even powers (vMF)", kdph(proxy="vmf"), "kdph"),
+        Variant("kdph-point", "with point proxies", kdph(proxy="point"), "kdph"),
         Variant("kdph-wide", "with KAPH's head", {**kdph(), "head": wide}, "kdph"),
         Variant("kdph-hinge", "Kent proxies by the hinge, nothing else", hinge, "kdph-wide"),
         Variant("kaph-proxies", "the same by softmax", kaph(ranking=0.0, proxies=1.0), "kdph-hinge"),
@@ -61,6 +73,13 @@ def variants() -> list[Variant]:
         Variant("kaph-vmf", "with vMF proxies", kaph(proxy="vmf"), "kaph"),
         Variant("kaph-point", "with point proxies", kaph(proxy="point"), "kaph"),
     ]
+
+
+def _over(layer: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with sections changed in some of their values."""
+    for change in changes:
+        layer = {**layer, **{section: {**layer[section], **values} for section, values in change.items()}}
+    return layer
 
 
 def causes(study: Study) -> Outcome:
@@ -90,7 +109,7 @@ def causes(study: Study) -> Outcome:
     table.append(line)
     return Outcome(
         target="causes",
-        title="Why KDPH loses on signed codes, and what wins",
+        title="What each part of KDPH is worth",
         measured="One thing is changed at a time, from KDPH as printed to KAPH. `change` is of the mean of both "
         "directions, against the variant that differs in that one thing; the hinge alone drops all other terms, and "
         "has KAPH's batch and rates. `real` is the same outputs before signing.",

@@ -1,4 +1,4 @@
-"""How mAP moves with KDPH's own settings: the weights ε, η, ζ and the number of axes."""
+"""How mAP moves with KDPH's own settings: the weights ε, η, ζ, the number of axes, the margin and the first κ."""
 
 from typing import Any
 
@@ -12,9 +12,18 @@ from kenthash.studies.results import DIRECTIONS, Cells, both_directions, cells_o
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 
-SYMBOLS = {"epsilon": "ε", "eta": "η", "zeta": "ζ", "axes": "N_axes"}  # in the order of the paper's panels
-NAMES = {"epsilon": "irrelevance", "eta": "uniform constraint", "zeta": "alignment", "axes": "principal axes"}
+# In the order of the paper's panels, then what the paper leaves open.
+SYMBOLS = {"epsilon": "ε", "eta": "η", "zeta": "ζ", "axes": "N_axes", "margin_ratio": "m/κ₀", "concentration": "κ₀"}
+NAMES = {
+    "epsilon": "irrelevance",
+    "eta": "uniform constraint",
+    "zeta": "alignment",
+    "axes": "principal axes",
+    "margin_ratio": "margin",
+    "concentration": "first concentration",
+}
 WEIGHTS = {"epsilon": (1.0, 10.0, 40.0, 100.0), "eta": (0.01, 0.1, 0.5, 1.0), "zeta": (0.1, 0.3, 0.6, 1.0)}
+OPEN = {"margin_ratio": (0.03, 0.5, 1.0, 2.0, 4.0), "concentration": (1.0, 5.0, 10.0, 30.0)}
 
 Curves = dict[str, dict[float, Cells]]  # setting → value → cells
 
@@ -46,9 +55,9 @@ def sensitivity(study: Study) -> Outcome:
     return Outcome(
         target="sensitivity",
         title="Sensitivity to the settings",
-        measured="Each of KDPH's three loss weights and its number of principal axes is varied alone, the others at "
-        "their defaults. A flat curve means that the value hardly matters, a peak away from the default that another "
-        "value would serve this data better.",
+        measured="Each of KDPH's three loss weights, its number of principal axes, its margin and its first "
+        "concentration is varied alone, the others at their defaults. A flat curve means that the value hardly "
+        "matters, a peak away from the default that another value would serve this data better.",
         paper="On MS COCO at 64 bits the best values are ε = 40, η = 0.1, ζ = 0.3 and N_axes = 8, with a sharp fall at "
         "ε = 100 and beyond 16 axes.",
         seen=seen,
@@ -58,9 +67,9 @@ def sensitivity(study: Study) -> Outcome:
 
 
 def grid(bits: int) -> dict[str, tuple[float, ...]]:
-    """The values of every setting. The paper's 4 to 32 axes at 64 bits are K/16 to K/2."""
-    axes = sorted({max(1, bits // part) for part in (16, 8, 4, 2)})
-    return {"epsilon": WEIGHTS["epsilon"], "eta": WEIGHTS["eta"], "zeta": WEIGHTS["zeta"], "axes": tuple(axes)}
+    """The values of every setting. The paper's 4 to 63 axes at 64 bits are K/16 to K/2, and all."""
+    axes = sorted({*(max(1, bits // part) for part in (16, 8, 4, 2)), bits - 1})
+    return {**WEIGHTS, "axes": tuple(axes), **OPEN}
 
 
 def _default(setting: str, bits: int) -> float:
@@ -78,8 +87,8 @@ def _job(study: Study, setting: str, value: float, seed: int) -> Job:
 
 
 def _draw(curves: Curves, bits: int) -> Figure:
-    figure = canvas(7.6, 5.6)
-    panels = figure.subplots(2, 2, sharey=True)  # so that a flat curve looks flat
+    figure = canvas(7.6, 8.0)
+    panels = figure.subplots(3, 2, sharey=True)  # so that a flat curve looks flat
     for axes, (setting, by) in zip(panels.flat, curves.items(), strict=True):
         places = range(len(by))  # evenly: the values are neither linear nor of one ratio
         for (direction, title), colour, marker in zip(DIRECTIONS.items(), (I2T, T2I), "os", strict=True):
