@@ -7,11 +7,10 @@ without gradient, so that each output is drawn to the code it is carried to.
 """
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from kenthash.losses.assignment import assign
-
-EXACT_ROWS = 1024  # above this many an exact assignment takes longer than Sinkhorn's iterations (measured)
+EXACT_ROWS = 1024  # up to this many the exact assignment takes at most 1.5 times as long as Sinkhorn's iterations
 
 
 def uniform(h: Tensor, targets: Tensor) -> Tensor:
@@ -38,8 +37,13 @@ def fair_codes(h: Tensor) -> Tensor:
 
 
 def exact_targets(costs: Tensor, targets: Tensor) -> Tensor:
-    """For every row of `costs` [B, B] the target that the cheapest assignment gives it."""
-    order = torch.from_numpy(assign(costs.double().cpu().numpy()))
+    """For every row of `costs` [B, B] the target that the cheapest assignment gives it.
+
+    A KDPH step solves two such assignments, a tenth of its time at the paper's batch of 128 (`kenthash bench train`).
+    An algorithm of our own, compiled for such costs, halved that: it made the step 5 % faster at batch 128, 11 % at 256
+    and 15 % at 512. It was not worth its 150 lines.
+    """
+    order = torch.from_numpy(linear_sum_assignment(costs.double().cpu().numpy())[1])
     return targets[order.to(targets.device)]
 
 

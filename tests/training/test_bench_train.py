@@ -1,0 +1,12 @@
+"""`kenthash bench train`: the figures of a KDPH step agree with each other."""
+
+import pytest
+
+from kenthash.bench.training import bench_assignment
+
+
+def test_the_share_of_the_assignments() -> None:
+    figures = bench_assignment(batch=32, blocks=1)
+    step, one = figures["KDPH step at batch 32, ms"], figures["one assignment at batch 32, ms"]
+    assert step > 0 and one > 0
+    assert figures["two assignments / KDPH step at batch 32"] == pytest.approx(2 * one / step)
