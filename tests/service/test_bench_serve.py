@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from small_service import wait_until
 
-from kenthash.bench.load import Load
+from kenthash.bench.http_load import LoadResult
+from kenthash.bench.monitor import WAKE_PERIOD, Monitor, Sample, memory_trend
 from kenthash.bench.serve import BITS, RATE, _by_minute, _figures, bench_serve, render
-from kenthash.bench.watching import NAP, Sample, Watch, memory_trend
 from processes import PATIENCE
 
 
 def test_figures() -> None:
     """By hand: a hundred answers of 1 to 100 ms in two seconds, half of them paid by the server's processor."""
-    load = Load([i / 1000 for i in range(1, 101)], errors=3, took=2.0)
+    load = LoadResult([i / 1000 for i in range(1, 101)], errors=3, duration=2.0)
     figures = _figures(load, 0.05)
     assert figures["requests"] == 100 and figures["requests_a_second"] == 50 and figures["errors"] == 3
     assert figures["p50_ms"] == 50.5 and 99 <= figures["p99_ms"] <= 100 and figures["server_cpu_ms"] == 0.5
@@ -29,40 +29,40 @@ def test_figures() -> None:
 def test_figures_by_minute() -> None:
     """By hand: 1 ms in the first minute, 3 ms in the second, when the host took a tenth and woke sleepers 2 ms late;
     half a minute is left out."""
-    load = Load([0.001] * 60 + [0.003] * 60 + [9.0] * 30, list(range(150)), start=1000.0, took=150.0)
+    load = LoadResult([0.001] * 60 + [0.003] * 60 + [9.0] * 30, list(range(150)), start=1000.0, duration=150.0)
     samples = [Sample(1000.0 + t, 100 + t / 60, max(t - 60, 0) * 20, t * 200) for t in range(151)]
-    naps = [(1000.0 + t, 0.002 if t >= 60 else 0.0) for t in range(151)]
-    assert _by_minute(load, Watch(samples, naps)) == {
+    wakes = [(1000.0 + t, 0.002 if t >= 60 else 0.0) for t in range(151)]
+    assert _by_minute(load, Monitor(samples, wakes)) == {
         "p50_ms": [1.0, 3.0],
         "p99_ms": [1.0, 3.0],
         "wake_p99_ms": [0.0, 2.0],
         "stolen_percent": [0.0, 10.0],
     }
-    assert _by_minute(load, Watch()) == {"p50_ms": [1.0, 3.0], "p99_ms": [1.0, 3.0]}  # where there is no /proc
+    assert _by_minute(load, Monitor()) == {"p50_ms": [1.0, 3.0], "p99_ms": [1.0, 3.0]}  # where there is no /proc
     assert memory_trend(samples) == {"start": 100, "end": 102.5, "a_minute": 1}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be held on a processor here")
 def test_a_sleeper_is_late_when_its_processor_is_taken() -> None:
-    """A process stopped for a third of a second: every nap that was due in that time ends after it, on each processor.
+    """A process stopped for a third of a second: every wake due in that time comes after it, on each processor.
 
-    Both processes read the same clock. Each processor has one nap due in any stretch as long as a nap, so that all have
-    gone past a moment when there are as many naps in the stretch after it as processors.
+    Both processes read the same clock. Each processor has one wake due in any stretch as long as the period, so all
+    have gone past a moment when there are as many wakes in the stretch after it as processors.
     """
     code = f"""
 import json, os, sys, time
-from kenthash.bench.watching import watched
+from kenthash.bench.monitor import monitored
 
 def wait_until_all_are_past(moment):
-    while sum(moment <= due < moment + {NAP} for due, _ in list(watch.naps)) < cores:
+    while sum(moment <= due < moment + {WAKE_PERIOD} for due, _ in list(monitor.wakes)) < cores:
         time.sleep(0.01)
 
 cores = len(os.sched_getaffinity(0))
-with watched(os.getpid()) as watch:
+with monitored(os.getpid()) as monitor:
     wait_until_all_are_past(time.perf_counter())
     print(flush=True)
     wait_until_all_are_past(float(sys.stdin.readline()))
-print(json.dumps([watch.naps, len(os.sched_getaffinity(0))]))
+print(json.dumps([monitor.wakes, len(os.sched_getaffinity(0))]))
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline()
@@ -73,9 +73,9 @@ print(json.dumps([watch.naps, len(os.sched_getaffinity(0))]))
     time.sleep(0.33)
     end = time.perf_counter()
     process.send_signal(signal.SIGCONT)
-    naps, cores = json.loads(process.communicate(f"{end}\n", timeout=PATIENCE)[0])
-    late = [due + late - end for due, late in naps if start <= due < end]
-    assert len(late) >= cores * int((end - start) / NAP) and min(late) >= 0
+    wakes, cores = json.loads(process.communicate(f"{end}\n", timeout=PATIENCE)[0])
+    late = [due + late - end for due, late in wakes if start <= due < end]
+    assert len(late) >= cores * int((end - start) / WAKE_PERIOD) and min(late) >= 0
     assert cores == len(os.sched_getaffinity(0))  # only sleepers are held on one processor
 
 

@@ -1,7 +1,8 @@
-"""`kenthash bench encode`: is the encoder kept busy while pictures are read and decoded?
+"""`kenthash bench encode`: whether the encoder is kept busy while pictures are read and decoded.
 
-The bare forward pass on tensors that are at hand, against the whole way from picture files to a feature pack, on the
-same pictures and a text each. Runs alternate and the fastest of each counts, so that a busy machine does not decide.
+The bare forward pass on tensors in memory is compared with the whole pipeline from picture files to a feature pack, on
+the same pictures with one text each. Runs alternate and the fastest of each counts, so that other load on the machine
+affects the result little.
 """
 
 import tempfile
@@ -28,7 +29,7 @@ WORDS = ("a", "the", "two", "some", "red", "small", "dog", "kite", "street", "be
 def bench_encode(
     pictures: Path | None = None, encoder: str = "light", items: int = 512, runs: int = 3, device: str = "cpu"
 ) -> dict[str, float]:
-    """Rates a second, and the ratios of the pipeline's to the bare forward pass's."""
+    """Items per second, and the ratios of the pipeline to the bare forward pass."""
     loaded = load_encoder(encoder, device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -39,7 +40,7 @@ def bench_encode(
 
 def _measure(encoder: Encoder, files: list[Path], texts: list[str], folder: Path, runs: int) -> dict[str, float]:
     starts = range(0, len(files), BATCH)
-    # The bare pass gets what suits it best: on a CPU the small batches that stay in its cache, texts by length.
+    # The bare pass gets what suits it best: on a CPU the small batches that stay in its cache, texts sorted by length.
     on_cpu = encoder.device.type == "cpu"
     size, length = (encoder.picture_chunk, encoder.text_chunk) if on_cpu else (BATCH, BATCH)
     chunks = [files[at : at + size] for at in range(0, len(files), size)]

@@ -1,10 +1,10 @@
-"""`kenthash bench eval`: the histogram evaluator against the field's way, on the same codes in one run.
+"""`kenthash bench eval`: the histogram evaluator compared with the usual method, on the same codes in one run.
 
-The field's way, written here from its usual form: for every query a float product with all codes, a float product
-with all labels, a full sort, a gather, and the mean of count/rank over the relevant places. It runs in torch with the
-number of threads that suits it better on this machine, found by trying.
+The usual method is written here as published code has it: for every query a float product with all codes, a float
+product with all labels, a full sort, a gather, and the mean of count/rank over the relevant places. It runs in torch
+with the number of threads that is faster on this machine, found by trying.
 
-Runs of both alternate, and the best time of each counts, so that whatever else the machine does hits both alike.
+Runs of both alternate, and the best time of each counts, so that other load on the machine affects both alike.
 """
 
 import time
@@ -24,14 +24,14 @@ from kenthash.evaluation.measures import Scores
 from kenthash.progress import bar
 
 TOLERANCE = 1e-6
-SLICES = 20  # of the queries, for the field's way: its time is the sum of the best time of each
+SLICES = 20  # of the queries, for the usual method: its time is the sum of the best times of the slices
 OURS_EVERY = 4  # slices
 
 
 def bench_eval(
     queries: int = 5_000, items: int = 117_218, bits: int = 64, classes: int = 80, rounds: int = 2, seed: int = 0
 ) -> dict[str, Any]:
-    """Time both ways and compare their numbers. The defaults are the field's MS COCO: 5,000 queries, 80 classes."""
+    """Time both and compare their numbers. The defaults are those of MS COCO as usually split: 5,000 queries."""
     check_bits(bits)
     for name, value in (("queries", queries), ("items", items), ("classes", classes), ("rounds", rounds)):
         if value < 1:
@@ -105,7 +105,7 @@ def render(result: dict[str, Any]) -> str:
 
 def synthetic(items: int, bits: int, classes: int, seed: int) -> tuple[Codes, Labels]:
     """Codes that cluster by label, with labels as uneven as real ones: class c has frequency ∝ 1/(c + 2), about three
-    labels an item, and each output is the sum of its classes' directions and noise."""
+    labels per item, and each output is the sum of its classes' directions and noise."""
     rng = np.random.default_rng(seed)
     share = 1.0 / np.arange(2, classes + 2)
     labels = (rng.random((items, classes)) < np.minimum(3 * share / share.sum(), 0.6)).astype(np.uint8)
@@ -116,7 +116,7 @@ def synthetic(items: int, bits: int, classes: int, seed: int) -> tuple[Codes, La
 
 
 class FieldsWay:
-    """The reference: codes and labels as float tensors, one query after the other."""
+    """The usual method as the reference: codes and labels as float tensors, one query at a time."""
 
     def __init__(self, queries: Codes, database: Codes, query_labels: Labels, database_labels: Labels) -> None:
         self.queries, self.database = (torch.from_numpy(unpack(c)).float() for c in (queries, database))
@@ -163,7 +163,7 @@ def _keep(best: dict[str, float], name: str, seconds: float) -> None:
 
 
 def _peak_mib(call: Callable[[], object]) -> float:
-    """Most memory that a call holds at once beyond what was there before (numpy reports to tracemalloc)."""
+    """Peak memory of a call beyond what was in use before (numpy reports to tracemalloc)."""
     tracemalloc.start()
     try:
         call()

@@ -1,8 +1,8 @@
-"""`kenthash bench search`: exact nearest codes, beside what a user would install instead, in one run.
+"""`kenthash bench search`: exact nearest codes, compared with libraries that a user could install instead, in one run.
 
 Codes of 64 bits: `clustered` (a centre for every 1,000 items, each bit of an item flipped with probability 13/128) and
 `uniform`. Every contestant runs on one thread; the turns alternate, and the least processor time of each counts, so
-that whatever else the machine does hits all alike. Answers are compared: distances must equal those of faiss.
+that other load on the machine affects all alike. Results are compared: distances must equal those of faiss.
 
 faiss's IndexBinaryFlat is the reference. pynear's MIHBinaryIndex is approximate, so its recall is shown; usearch scans.
 """
@@ -28,7 +28,7 @@ from kenthash.search.store import Mark
 BITS, K = 64, 10
 KINDS = ("clustered", "uniform")
 LEAST = 1000  # items
-PEERS_MOST = 2_000_000  # items for pynear, which builds for minutes beyond, and usearch, which runs out of memory
+PEERS_MOST = 2_000_000  # items; beyond this pynear builds for minutes, and usearch runs out of memory
 ONCE = ("pynear MIH", "usearch exact")  # one turn each: usearch takes longer than all others together
 SINGLE, BATCH = 100, 1000  # queries, one by one and at once
 Run = Callable[[Codes], NDArray[Any]]  # queries to distances [Q, K]
@@ -85,7 +85,7 @@ def _take_turn(run: Run, queries: Codes, about: dict[str, Any], true: NDArray[An
         about["equal"] = bool(np.array_equal(found, true))
         about["recall"] = float((found <= true[:, -1:]).mean())
     else:
-        run(queries[:1])  # the caches hold this contestant's data, not the last one's
+        run(queries[:1])  # so that the processor's caches hold this contestant's data
         spent = np.inf
         for part in range(0, SINGLE, SINGLE // 4):
             start = time.process_time()

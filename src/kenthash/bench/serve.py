@@ -1,7 +1,7 @@
-"""`kenthash bench serve`: the real server on an index of a million codes, asked by clients on the same machine.
+"""`kenthash bench serve`: the real server on an index of a million codes, with clients on the same machine.
 
-By id: engine and HTTP alone, at a fixed rate and as fast as it goes. By words that were never asked before: with the
-light encoder. And the server's memory meanwhile.
+Requests by id measure the engine and HTTP alone, at a fixed rate and as fast as possible. Requests by words, each new
+to the server, include the light encoder. The server's memory is recorded meanwhile.
 """
 
 import json
@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.bench.load import Load, drive
+from kenthash.bench.http_load import LoadResult, run_load
+from kenthash.bench.monitor import Monitor, cpu_seconds, memory_trend, monitored, stolen_percent
 from kenthash.bench.search import BITS, make_codes
-from kenthash.bench.watching import Watch, memory_trend, processor, stolen, watched
 from kenthash.errors import KenthashError
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
@@ -32,35 +32,37 @@ from kenthash.search import Index
 Times = NDArray[np.float64]
 
 CLIENTS, RATE = 32, 300.0
-K = 24  # as the page asks
-QUERIES = 200  # different ones a client
+K = 24  # as the page requests
+QUERIES = 200  # different ones per client
 WORDS = ["dog", "cat", "horse", "boat", "lamp", "river", "child", "woman", "kite", "tree", "house", "bridge", "beach",
          "night", "red", "green", "small", "old", "two", "three", "behind", "under", "near", "holding"]  # fmt: skip
 
 
 def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 0.0) -> dict[str, Any]:
-    """Figures of each kind of request. `minutes` lengthens the run at the fixed rate, in which the server's memory and
-    the machine are watched."""
+    """Figures of each kind of request. `minutes` lengthens the run at the fixed rate, during which the server's memory
+    and the machine are monitored."""
     with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="kenthash-bench-") as folder:
         index, model = _index(Path(folder), items), _model(Path(folder))
         with _server(index, model, Path(folder) / "log") as (host, port, process):
             result: dict[str, Any] = {"items": items, "clients": CLIENTS}
-            drive(host, port, _by_id(items, 9), 2)  # connections, caches of the disk
+            run_load(host, port, _by_id(items, 9), 2)  # warms up connections and the disk's caches
 
-            def ask(name: str, bodies: list[list[bytes]], for_seconds: float, rate: float | None = None) -> Load:
-                before = processor(process.pid)
-                load = drive(host, port, bodies, for_seconds, rate)
-                result[name] = _figures(load, processor(process.pid) - before)
+            def measure(
+                name: str, bodies: list[list[bytes]], for_seconds: float, rate: float | None = None
+            ) -> LoadResult:
+                before = cpu_seconds(process.pid)
+                load = run_load(host, port, bodies, for_seconds, rate)
+                result[name] = _figures(load, cpu_seconds(process.pid) - before)
                 return load
 
-            with watched(process.pid) as watch:
-                load = ask(f"by id, {RATE:g} a second", _by_id(items, 0), max(seconds, 60 * minutes), RATE)
+            with monitored(process.pid) as monitor:
+                load = measure(f"by id, {RATE:g} a second", _by_id(items, 0), max(seconds, 60 * minutes), RATE)
             if minutes >= 2:
-                result["the same by minute"] = _by_minute(load, watch)
-            ask("by id, as fast as it goes", _by_id(items, 1), seconds)
-            ask("by words, one client", _by_words(1, 2), seconds)
-            ask("by words, as fast as it goes", _by_words(CLIENTS, 3), seconds)
-            result["memory, MB"] = memory_trend(watch.samples)
+                result["the same by minute"] = _by_minute(load, monitor)
+            measure("by id, as fast as it goes", _by_id(items, 1), seconds)
+            measure("by words, one client", _by_words(1, 2), seconds)
+            measure("by words, as fast as it goes", _by_words(CLIENTS, 3), seconds)
+            result["memory, MB"] = memory_trend(monitor.samples)
     return result
 
 
@@ -76,7 +78,7 @@ def _index(folder: Path, items: int) -> Path:
 
 
 def _model(folder: Path) -> Path:
-    """Heads that have learnt nothing take as long as any."""
+    """An untrained model, which takes as long as a trained one."""
     head = HeadConfig()
     Hasher(HasherConfig(BITS, 1280, 384, head, head, "light")).save(folder / "model")
     return folder / "model"
@@ -84,8 +86,8 @@ def _model(folder: Path) -> Path:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM, and a terminal that is closed, end this process by an exception as Ctrl-C does: so what it has started
-    ends with it, and its folder goes."""
+    """SIGTERM and SIGHUP end this process by an exception as Ctrl-C does, so that the server it has started ends too,
+    and its folder is removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -119,7 +121,7 @@ def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, sub
             process.terminate()
             try:
                 process.wait(60)
-            except BaseException:  # it does not end, or the user is out of patience
+            except BaseException:  # it does not end in time, or the user presses Ctrl-C again
                 process.kill()
                 raise
 
@@ -144,7 +146,7 @@ def _by_id(items: int, seed: int) -> list[list[bytes]]:
 
 
 def _by_words(clients: int, seed: int) -> list[list[bytes]]:
-    """Eight words each, so many different ones that none comes twice."""
+    """Eight random words each, so that no two requests are the same."""
     rng = np.random.default_rng(seed)
     return [
         [json.dumps({"text": " ".join(rng.choice(WORDS, 8)), "k": K}).encode() for _ in range(40 * QUERIES // clients)]
@@ -152,39 +154,39 @@ def _by_words(clients: int, seed: int) -> list[list[bytes]]:
     ]
 
 
-def _figures(load: Load, processor_seconds: float) -> dict[str, float]:
+def _figures(load: LoadResult, server_seconds: float) -> dict[str, float]:
     times = 1e3 * np.array(load.seconds)
     p50, p99 = np.percentile(times, (50, 99))
     return {
         "requests": len(times),
-        "requests_a_second": round(len(times) / load.took, 1),
+        "requests_a_second": round(len(times) / load.duration, 1),
         "p50_ms": round(float(p50), 2),
         "p99_ms": round(float(p99), 2),
         "max_ms": round(float(times.max()), 2),
-        "server_cpu_ms": round(1e3 * processor_seconds / len(times), 2),
+        "server_cpu_ms": round(1e3 * server_seconds / len(times), 2),
         "errors": load.errors,
     }
 
 
-def _by_minute(load: Load, watch: Watch) -> dict[str, list[float]]:
-    """p50 and p99 of the requests due in each whole minute; and what the machine did meanwhile: how late it woke a
-    thread that only sleeps, and what its host took away."""
-    whole = range(round(load.took) // 60)
+def _by_minute(load: LoadResult, monitor: Monitor) -> dict[str, list[float]]:
+    """p50 and p99 of the requests due in each whole minute, how late the machine woke a sleeping thread meanwhile, and
+    the share of the processors' time that its host gave to others."""
+    whole = range(round(load.duration) // 60)
     answers = _percentiles(np.array(load.due), np.array(load.seconds), whole)
     result = {"p50_ms": [p50 for p50, _ in answers], "p99_ms": [p99 for _, p99 in answers]}
-    if watch.naps:
-        due, late = np.transpose(watch.naps)
+    if monitor.wakes:
+        due, late = np.transpose(monitor.wakes)
         result["wake_p99_ms"] = [p99 for _, p99 in _percentiles(due - load.start, late, whole)]
-    if watch.samples:
+    if monitor.samples:
         starts = [load.start + 60 * m for m in whole]
-        result["stolen_percent"] = [round(stolen(watch.samples, start, start + 60), 1) for start in starts]
+        result["stolen_percent"] = [round(stolen_percent(monitor.samples, start, start + 60), 1) for start in starts]
     return result
 
 
 def _percentiles(due: Times, seconds: Times, minutes: range) -> list[tuple[float, float]]:
     """p50 and p99 in milliseconds of what was due in each minute."""
-    of = [np.percentile(1e3 * seconds[due // 60 == m], (50, 99)) for m in minutes]
-    return [(round(float(p50), 1), round(float(p99), 1)) for p50, p99 in of]
+    pairs = [np.percentile(1e3 * seconds[due // 60 == m], (50, 99)) for m in minutes]
+    return [(round(float(p50), 1), round(float(p99), 1)) for p50, p99 in pairs]
 
 
 def render(result: dict[str, Any]) -> str:
@@ -196,4 +198,4 @@ def render(result: dict[str, Any]) -> str:
 
 
 def _shown(value: float | list[float]) -> str:
-    return " ".join(f"{one:,}" for one in (value if isinstance(value, list) else [value]))
+    return " ".join(f"{number:,}" for number in (value if isinstance(value, list) else [value]))

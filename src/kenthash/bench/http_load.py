@@ -1,7 +1,8 @@
-"""Clients for the bench of the service: kept-alive connections in one process, as cheap as they can be.
+"""HTTP load for `kenthash bench serve`: clients with keep-alive connections in a process of their own.
 
-Requests go out either as soon as the last one is answered, or at a fixed rate on a schedule; then a request's time
-counts from when it was due, so that a server which falls behind does not look good for being asked less.
+A client sends a request either as soon as its last one is answered, or on a schedule of a fixed rate. On a schedule
+the time of a request counts from when it was due, so that a server that falls behind is not rewarded for receiving
+fewer requests. The clients do as little work as possible, because they run on the server's machine.
 """
 
 import asyncio
@@ -17,16 +18,18 @@ import uvloop
 
 from kenthash.errors import KenthashError
 
-LIMIT = 30.0  # seconds to wait for one answer
+LIMIT = 30.0  # seconds to wait for one response
 
 
 @dataclass
-class Load:
-    seconds: list[float] = field(default_factory=list)  # of each answer
-    due: list[float] = field(default_factory=list)  # when each was asked for, in seconds after the start
-    errors: int = 0  # answers other than 200, and connections that broke
+class LoadResult:
+    """What the clients measured."""
+
+    seconds: list[float] = field(default_factory=list)  # of each request
+    due: list[float] = field(default_factory=list)  # when each was sent or due, in seconds after the start
+    errors: int = 0  # statuses other than 200, and broken connections
     start: float = 0.0  # by time.perf_counter
-    took: float = 0.0
+    duration: float = 0.0
 
 
 class _Client(asyncio.Protocol):
@@ -38,7 +41,7 @@ class _Client(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's do not say that they are
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -58,8 +61,8 @@ class _Client(asyncio.Protocol):
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(0)
 
-    async def ask(self, request: bytes) -> int:
-        """The status; 0 where the connection broke or nothing came."""
+    async def send(self, request: bytes) -> int:
+        """The status of the response; 0 where the connection broke or nothing came in time."""
         assert self.transport is not None
         loop = asyncio.get_running_loop()
         self.answer = loop.create_future()
@@ -75,8 +78,8 @@ class _Client(asyncio.Protocol):
             self.transport.close()
 
 
-async def _one(
-    host: str, port: int, requests: list[bytes], first: float, period: float, end: float, load: Load
+async def _run_client(
+    host: str, port: int, requests: list[bytes], first: float, period: float, end: float, result: LoadResult
 ) -> None:
     loop = asyncio.get_running_loop()
     _, client = await loop.create_connection(_Client, host, port)
@@ -88,30 +91,32 @@ async def _one(
         start = due if period else time.perf_counter()
         if start >= end:
             break
-        status = await client.ask(requests[number % len(requests)])
-        load.seconds.append(time.perf_counter() - start)
-        load.due.append(start - load.start)
+        status = await client.send(requests[number % len(requests)])
+        result.seconds.append(time.perf_counter() - start)
+        result.due.append(start - result.start)
         if status != 200:
-            load.errors += 1
+            result.errors += 1
             client.close()
             _, client = await loop.create_connection(_Client, host, port)
         due, number = due + period, number + 1
     client.close()
 
 
-async def _all(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None) -> Load:
+async def _run_clients(
+    host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None
+) -> LoadResult:
     start = time.perf_counter() + 0.2
-    load = Load(start=start)
+    result = LoadResult(start=start)
     period = len(bodies) / rate if rate else 0.0
     await asyncio.gather(
         *(
-            _one(host, port, [_request(host, port, body) for body in own], start + period * i / len(bodies), period,
-                 start + seconds, load)
+            _run_client(host, port, [_request(host, port, body) for body in own], start + period * i / len(bodies),
+                        period, start + seconds, result)
             for i, own in enumerate(bodies)
         )
     )  # fmt: skip
-    load.took = time.perf_counter() - start
-    return load
+    result.duration = time.perf_counter() - start
+    return result
 
 
 def _request(host: str, port: int, body: bytes) -> bytes:
@@ -122,29 +127,29 @@ def _request(host: str, port: int, body: bytes) -> bytes:
 def _process(
     pipe: Connection, host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this
-    gc.freeze()  # a pause for collecting here would count as the server's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
+    gc.freeze()  # a pause of the garbage collector here would count as the server's
     try:
-        pipe.send(uvloop.run(_all(host, port, bodies, seconds, rate)))
+        pipe.send(uvloop.run(_run_clients(host, port, bodies, seconds, rate)))
     except OSError as error:
-        pipe.send(KenthashError(f"{host}, port {port}: the server does not answer any more: {error}"))
+        pipe.send(KenthashError(f"{host}, port {port}: the server no longer answers: {error}"))
 
 
-def drive(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None = None) -> Load:
-    """Have one process ask for so many seconds, with a connection for each list of bodies, which it goes through again
-    and again; `rate` is that of all of them together."""
+def run_load(host: str, port: int, bodies: list[list[bytes]], seconds: float, rate: float | None = None) -> LoadResult:
+    """Send requests for `seconds` from one process, with one client per list of bodies, which it repeats as often as
+    needed; `rate` is the number of requests per second of all clients together."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_process, args=(theirs, host, port, bodies, seconds, rate), daemon=True)
     process.start()
     theirs.close()
     try:
-        load: Load | KenthashError = ours.recv()
+        result: LoadResult | KenthashError = ours.recv()
     except EOFError as error:
-        raise KenthashError("the process of the clients ended before its time") from error
+        raise KenthashError("the process of the clients ended early") from error
     finally:
         process.terminate()
         process.join()
-    if isinstance(load, KenthashError):
-        raise load
-    return load
+    if isinstance(result, KenthashError):
+        raise result
+    return result
