@@ -4,6 +4,7 @@ A file is written beside its final name, flushed to disk, and renamed over it. A
 (or none) and at most a `.partial` sibling that the next write replaces.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -92,6 +93,15 @@ def read_json(path: Path) -> Any:
         return parse_json(text)
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON: {error}") from error
+
+
+def content_digest(*paths: Path) -> str:
+    """Of what is in the files, in this order; their names do not count."""
+    total = hashlib.sha256()
+    for path in paths:
+        with reading(path), path.open("rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
 
 
 def load_array(path: Path) -> NDArray[Any]:

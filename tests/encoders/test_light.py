@@ -44,6 +44,7 @@ def test_folding_changes_nothing(light: Encoder, learning: Encoder) -> None:
         folded = light.encode_pictures(pictures)
         plain = learning.eval().picture_tower(pictures)  # type: ignore[operator]
     assert not any(isinstance(module, nn.BatchNorm2d) for module in light.modules())
+    assert light.weights == learning.weights and len(light.weights) == 64
     torch.testing.assert_close(folded, plain, atol=1e-4, rtol=1e-4)
 
 

@@ -60,6 +60,7 @@ def _add_folder(folder: Path, model: Path, target: str, device: str) -> dict[str
 
     walk = walk_folder(folder)  # first: a folder without pictures leaves no index behind
     hasher = Hasher.load(model_folder(model), device)
+    _ = hasher.encoder  # also first: one whose weights were replaced leaves no index behind either
     with Index.open_or_create(target, hasher.bits) as index:
         claim(index, model)
         report = asdict(sync_folder(index, walk, hasher.encode_pictures))

@@ -22,6 +22,7 @@ class Encoder(nn.Module, ABC):
 
     spec: str  # what `load_encoder` takes to make it again
     name: str  # the spec, and for weights from a file also which: part of a pack's fingerprint
+    weights: str  # a digest of the files that its weights come from; "" where it was made without them
     towers: dict[str, str]  # in words, of "image" and "text": what a pack's meta.json records
     image_dim: int
     text_dim: int

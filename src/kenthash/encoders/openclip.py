@@ -36,6 +36,7 @@ class OpenClipEncoder(Encoder):
         if pretrained or not (source.model or source.folder):
             source = fetch(source)
         self.spec, self.name = f"openclip:{source.spec}", source.name
+        self.weights = source.digest if pretrained else ""
         self.model, config = _build(source)
         if pretrained:
             assert source.file is not None

@@ -9,7 +9,6 @@ After `openclip:` comes one of
     hf-hub:OWNER/NAME     such a repository on the hub
 """
 
-import hashlib
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,10 +18,11 @@ from typing import Any
 from kenthash.encoders.openclip_weights import is_by_openai
 from kenthash.encoders.torchvision_shim import import_torchvision
 from kenthash.errors import KenthashError, UsageError
-from kenthash.files import expand, read_json
+from kenthash.files import content_digest, expand, read_json
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "model.safetensors")
+SHORT = 12  # digits of the digest in a name: other weights under an old name must not find cached vectors
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
@@ -33,6 +33,7 @@ class Source:
     model: str  # a name of open_clip's, or "" for the model that the configuration in `folder` describes
     folder: Path | None = None
     file: Path | None = None  # the weights, where they are on this disk
+    digest: str = ""  # of that file, and of the configuration in `folder`
     repository: str = ""  # on the hub
     repository_file: str = ""  # "" for the first of WEIGHTS that is there
     url: str = ""  # for the few weights that no repository has
@@ -90,7 +91,9 @@ def _file_source(model: str, file: Path) -> Source:
     quick = f"{model}-quickgelu"
     if quick in open_clip.list_models() and is_by_openai(file):
         model = quick
-    return Source(f"{model}/{file}", f"openclip:{model}/{file.name}@{_digest(file)}", model, file=file)
+    digest = content_digest(file)
+    name = f"openclip:{model}/{file.name}@{digest[:SHORT]}"
+    return Source(f"{model}/{file}", name, model, file=file, digest=digest)
 
 
 def folder_source(folder: Path, weights: bool = True) -> Source:
@@ -100,14 +103,6 @@ def folder_source(folder: Path, weights: bool = True) -> Source:
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
         raise KenthashError(f"{folder / CONFIG}: has no 'model_cfg', so it does not describe a model")
-    name = f"openclip:{folder.name}@{_digest(folder / CONFIG, *filter(None, [file]))}"
-    return Source(str(folder), name, "", folder=folder, file=file)
-
-
-def _digest(*files: Path) -> str:
-    """Of what is in the files, not of their names: other weights under an old name must not find cached vectors."""
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:12]
+    digest = content_digest(folder / CONFIG, *filter(None, [file]))
+    name = f"openclip:{folder.name}@{digest[:SHORT]}"
+    return Source(str(folder), name, "", folder=folder, file=file, digest=digest)

@@ -53,6 +53,7 @@ def _meta(dataset: Dataset, encoder: Encoder, fingerprint: str, skipped: dict[in
         "classes": dataset.classes,
         "encoders": encoder.towers,
         "encoder": encoder.spec,
+        "encoder_weights": encoder.weights,
         "licence": dataset.licence,
         "fingerprint": fingerprint,
         "skipped": [{"id": dataset.ids[row], "reason": reason} for row, reason in skipped.items()],

@@ -9,6 +9,7 @@ It holds two heads and, where the encoder was trained too, the encoder's weights
 behind: encoding costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +34,8 @@ from kenthash.model.heads import HeadConfig, make_head
 
 FORMAT = 1
 
+log = logging.getLogger(__name__)
+
 Picture = Path | str | bytes | Image.Image  # a file's path, a file's content, or an open picture
 
 
@@ -45,6 +48,7 @@ class HasherConfig:
     text_head: HeadConfig
     encoder: str  # the spec that `load_encoder` takes; "" where vectors came from elsewhere
     encoder_trained: bool = False  # then the encoder's weights are saved with the heads
+    encoder_weights: str = ""  # `Encoder.weights` in training; "" where that is not known, or where they are saved here
     about: dict[str, Any] = field(default_factory=dict)  # for the card: method, data, seed, epoch
 
 
@@ -83,8 +87,21 @@ class Hasher:
                     "this model was trained on vectors from elsewhere and cannot read pictures or texts itself: "
                     "encode your data with `kenthash encode` and train on that pack"
                 )
-            self._encoder = load_encoder(self.config.encoder, str(self.device))
+            self._encoder = self._load_encoder()
         return self._encoder
+
+    def _load_encoder(self) -> Encoder:
+        """The encoder with the weights that it had in training: codes by others would have no distance to them."""
+        spec, wanted = self.config.encoder, self.config.encoder_weights
+        encoder = load_encoder(spec, str(self.device))
+        if not wanted:
+            log.info("%s: the model does not say which weights its encoder had in training", spec)
+        elif encoder.weights != wanted:
+            raise DataError(
+                f"{spec}: has other weights now than those that the model was trained with (digest "
+                f"{encoder.weights[:12]}, not {wanted[:12]}): put these back, or train a new model"
+            )
+        return encoder
 
     def encode_image_features(self, features: NDArray[np.floating[Any]]) -> Codes:
         return pack(self.image_outputs(features))
@@ -196,7 +213,8 @@ def _read_config(path: Path) -> HasherConfig:
         config = HasherConfig(**values)
     except (TypeError, KeyError) as error:
         raise DataError(f"{path}: not a model configuration: {error}") from error
-    for name, kind in (("bits", int), ("image_dim", int), ("text_dim", int), ("encoder", str), ("about", dict)):
+    kinds = {"bits": int, "image_dim": int, "text_dim": int, "encoder": str, "encoder_weights": str, "about": dict}
+    for name, kind in kinds.items():
         value = getattr(config, name)
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
             raise DataError(f"{path}: not a model configuration: {name} is {value!r}")

@@ -78,6 +78,11 @@ class Run:
             raise DataError(
                 f"{self.recipe.data}: has {now} items now, and had {then} when {self.path} was trained on it"
             )
+        if len({source.encoder_weights, self.hasher.config.encoder_weights} - {""}) > 1:
+            raise DataError(
+                f"{self.recipe.data}: its vectors are by other weights of the encoder than the model of {self.path} "
+                "was trained with: encode the data as it was for training"
+            )
         for tower in ("image", "text"):
             given, taken = getattr(source, f"{tower}_dim"), getattr(self.hasher.config, f"{tower}_dim")
             if given != taken:

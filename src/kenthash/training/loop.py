@@ -53,6 +53,7 @@ class Training:
             text_head=recipe.head,
             encoder=source.encoder_spec,
             encoder_trained=trained is not None,
+            encoder_weights=source.encoder_weights,
         )
         self.hasher = Hasher(config, trained)
         self._standardise()

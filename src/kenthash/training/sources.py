@@ -29,6 +29,7 @@ class FeatureSource:
     def __init__(self, pack: FeaturePack, device: torch.device) -> None:
         self.dataset = pack.dataset
         self.encoder_spec = pack.encoder  # for new pictures and texts; "" where the pack does not say
+        self.encoder_weights = pack.encoder_weights
         self.image_dim, self.text_dim = pack.image.shape[1], pack.text.shape[1]
         self.captions = np.diff(pack.text_offsets)
         self._first_texts = pack.text_offsets[:-1]
@@ -55,6 +56,7 @@ class PictureSource:
         self.dataset = dataset
         self.encoder = encoder
         self.encoder_spec = encoder.spec
+        self.encoder_weights = ""  # its own, which are saved with the model
         self.image_dim, self.text_dim = encoder.image_dim, encoder.text_dim
         self.captions = np.array([len(texts) for texts in dataset.texts])
         self._device = device
