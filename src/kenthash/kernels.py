@@ -10,13 +10,22 @@ from numba.extending import intrinsic
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
+def njit_cached(**options: Any) -> Callable[[Kernel], Kernel]:
+    """numba's `njit(cache=True)`, also where compiled code cannot be kept, as in a read-only container: each process
+    compiles anew there."""
+
+    def decorate(function: Kernel) -> Kernel:
+        try:
+            return cast(Kernel, njit(cache=True, **options)(function))
+        except RuntimeError:  # numba finds no folder that it may write
+            return cast(Kernel, njit(**options)(function))
+
+    return decorate
+
+
 def compiled(function: Kernel) -> Kernel:
     """Reassociation lets sums of floats use vector registers; nothing here divides by zero."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc"}}
-    try:
-        return cast(Kernel, njit(cache=True, **options)(function))
-    except RuntimeError:  # nowhere to keep compiled code, as in a read-only container: each process compiles anew
-        return cast(Kernel, njit(**options)(function))
+    return njit_cached(nogil=True, error_model="numpy", fastmath={"reassoc"})(function)
 
 
 def _popcount(typing_context: Any, word: Any) -> Any:

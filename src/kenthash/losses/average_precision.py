@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from kenthash.kernels import njit_cached
 
 
 def average_precision_loss(queries: Tensor, items: Tensor, relevant: Tensor, counted: Tensor | None = None) -> Tensor:
@@ -78,7 +79,7 @@ def compiled_gradient(distances: Tensor, relevant: Tensor, counted: Tensor, bits
     return gradient, torch.tensor(value, dtype=distances.dtype)
 
 
-@njit(cache=True, nogil=True)
+@njit_cached(nogil=True)
 def _rank(
     distances: NDArray[Any], relevant: NDArray[np.bool_], counted: NDArray[np.bool_], bits: int, gradient: NDArray[Any]
 ) -> float:

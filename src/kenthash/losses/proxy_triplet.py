@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from kenthash.kernels import njit_cached
 
 # Positives of a sample from which sorting them beats visiting all pairs (measured, C = 1,000 and 10,000).
 MANY_POSITIVES = 512
@@ -74,7 +75,7 @@ def compiled_gradient(
     return gradient, _count(*arrays, over == "samples", many, gradient.numpy())
 
 
-@njit(cache=True, nogil=True)
+@njit_cached(nogil=True)
 def _count(
     scores: NDArray[Any],
     least: NDArray[Any],
@@ -116,7 +117,7 @@ def _count(
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit_cached(nogil=True)
 def _visit_pairs(negatives: NDArray[Any], least: NDArray[Any], where: NDArray[np.int64], counts: NDArray[Any]) -> int:
     total = 0
     for p in where:
@@ -131,7 +132,7 @@ def _visit_pairs(negatives: NDArray[Any], least: NDArray[Any], where: NDArray[np
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit_cached(nogil=True)
 def _search(negatives: NDArray[Any], least: NDArray[Any], where: NDArray[np.int64], counts: NDArray[Any]) -> int:
     ranked = where[np.argsort(least[where])]
     keys = least[ranked]

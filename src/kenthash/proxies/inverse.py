@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from kenthash.kernels import njit_cached
 
 LANES = 32  # matrices inverted side by side, so that the innermost loop is one of vector instructions
 
@@ -28,7 +29,7 @@ def inverse(matrices: Tensor) -> Tensor:
     return result
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit_cached(nogil=True, error_model="numpy")
 def _eliminate(matrices: NDArray[Any]) -> None:
     """Gauss-Jordan elimination in place, a group of matrices at a time, entry by entry side by side."""
     count, m, _ = matrices.shape
