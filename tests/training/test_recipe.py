@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from kenthash.errors import DataError, UsageError
+from kenthash.hints import describe, fits
 from kenthash.training.recipe import find_recipe, make_recipe, parse_set, read_recipe, write_recipe
 
 
@@ -119,3 +120,12 @@ def test_every_recipe_of_a_data_set_is_complete():
         for section, values in resolved.items():
             if isinstance(values, dict):
                 assert written[section].keys() == values.keys(), f"{path.name}: {section}"
+
+
+def test_values_fit_the_hints_of_collections_item_by_item():
+    for hint in (list[str], list[str] | None):
+        assert fits(["a", "b"], hint) and fits([], hint)
+        assert not fits("a", hint) and not fits(["a", 1], hint) and not fits(("a",), hint)
+    assert fits(None, list[str] | None) and not fits(None, list[str])
+    assert fits({"a": 1}, dict[str, float]) and not fits({"a": "b"}, dict[str, float]) and not fits(1, dict[str, float])
+    assert describe(list[str]) == "a list, each item a value of type str"
