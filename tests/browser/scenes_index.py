@@ -56,7 +56,7 @@ def make_collection(folder: Path) -> Collection:
     hasher.save(folder / "model")
     with Index.create(folder / "scenes.kh", 64) as index:
         claim(index, folder / "model")
-        sync_folder(index, walk_folder(folder / "scenes"), hasher.encode_pictures)
+        sync_folder(index, walk_folder(folder / "scenes"), hasher.encode_files)
         items = index.get(index.list_ids())
     codes = np.stack([item.code for item in items])
     metadata = [item.metadata for item in items]

@@ -16,7 +16,7 @@ from small_clip import make_dataset, make_pictures, write_clip
 from kenthash.bench.encode import bench_encode
 from kenthash.cli import main
 from kenthash.data.dataset import DataProblem
-from kenthash.data.pictures import open_picture
+from kenthash.data.pictures import to_square
 from kenthash.data.readers import read_dataset
 from kenthash.encoders import Encoder, load_encoder
 from kenthash.encoders.cache import features_for
@@ -74,7 +74,7 @@ def test_a_pack_holds_what_one_item_at_a_time_gives(
     assert pack.image.dtype == pack.text.dtype == np.float16
     for place, row in enumerate(kept):
         with torch.inference_mode():
-            image = encoder.encode_pictures(encoder.transform(open_picture(dataset.pictures[row])).unsqueeze(0))[0]
+            image = encoder.encode_pictures(encoder.transform([to_square(dataset.pictures[row], encoder.square())]))[0]
             text = torch.cat([encoder.encode_texts(encoder.tokenize([t])) for t in dataset.texts[row] if t.strip()])
         np.testing.assert_allclose(pack.image[place], image, rtol=2e-3, atol=1e-3)
         start, stop = pack.text_offsets[place : place + 2]

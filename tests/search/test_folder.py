@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 
 from kenthash.cli import app
 from kenthash.codes import Codes, hamming
+from kenthash.data.pictures import PIPELINE, BadPicture, open_picture
 from kenthash.errors import DataError, UsageError
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
 from kenthash.search import Index
 from kenthash.search.folder import BATCH, sync_folder, walk_folder
-from kenthash.search.models import claim, model_for
+from kenthash.search.models import PICTURES, UNFINISHED, claim, model_for, pictures_warning
 
 
 class AverageHash:
@@ -26,10 +27,21 @@ class AverageHash:
     def __init__(self) -> None:
         self.seen = 0
 
-    def __call__(self, pictures: Sequence[Image.Image]) -> Codes:
-        self.seen += len(pictures)
-        grey = np.stack([np.asarray(p.convert("L").resize((8, 8)), float).reshape(64) for p in pictures])
-        return np.packbits(grey > grey.mean(axis=1, keepdims=True), axis=1, bitorder="little")
+    def __call__(self, batches: Iterable[Sequence[Path]]) -> Iterator[tuple[Codes, dict[int, str]]]:
+        for files in batches:
+            yield self.batch(files)
+
+    def batch(self, files: Sequence[Path]) -> tuple[Codes, dict[int, str]]:
+        codes, faults = np.zeros((len(files), 8), np.uint8), {}
+        for place, file in enumerate(files):
+            try:
+                grey = np.asarray(open_picture(file).convert("L").resize((8, 8)), float).reshape(64)
+            except BadPicture as error:
+                faults[place] = error.reason
+                continue
+            codes[place] = np.packbits(grey > grey.mean(), bitorder="little")
+            self.seen += 1
+        return codes, faults
 
 
 def paint(path: Path, seed: int) -> None:
@@ -76,7 +88,7 @@ def test_only_what_changed_is_encoded(photos: Path, tmp_path: Path) -> None:
         encode.seen = 0
         assert counts(sync_folder(index, walk_folder(photos), encode)) == (1, 2, 2, 1)
         assert encode.seen == 2
-        expected = encode([Image.open(photos / "2024" / "2.png")])
+        expected, _ = encode.batch([photos / "2024" / "2.png"])
         changed = index.get(["photos/2024/2.png"])[0]
         assert changed is not None and hamming(changed.code[None], expected)[0, 0] == 0
 
@@ -144,10 +156,10 @@ def test_an_interrupted_run_goes_on(photos: Path, tmp_path: Path) -> None:
         paint(photos / f"{i}.png", 1000 + i)
 
     class Interrupted(AverageHash):
-        def __call__(self, pictures: Sequence[Image.Image]) -> Codes:
+        def batch(self, files: Sequence[Path]) -> tuple[Codes, dict[int, str]]:
             if self.seen:
                 raise KeyboardInterrupt
-            return super().__call__(pictures)
+            return super().batch(files)
 
     encode = AverageHash()
     with Index.create(tmp_path / "x.kh", 64) as index:
@@ -155,6 +167,57 @@ def test_an_interrupted_run_goes_on(photos: Path, tmp_path: Path) -> None:
             sync_folder(index, walk_folder(photos), Interrupted())
         assert counts(sync_folder(index, walk_folder(photos), encode)) == (5, 0, BATCH, 0)
     assert encode.seen == 5
+
+
+def as_of_old(index: Index) -> None:
+    """As an index of before there were versions of the picture pipeline: no note, plain digests, codes a little off."""
+    names = index.list_ids()
+    items = [item for item in index.get(names) if item is not None]
+    entries = [{**item.metadata, "digest": str(item.metadata["digest"]).partition("-")[2]} for item in items]
+    index.upsert(names, np.stack([item.code ^ 1 for item in items]), entries)
+    index.note(PICTURES, "")
+
+
+def codes_of(index: Index) -> dict[str, bytes]:
+    return {item.id: item.code.tobytes() for item in index.get(index.list_ids()) if item is not None}
+
+
+def test_an_index_of_another_version_is_encoded_again(photos: Path, tmp_path: Path) -> None:
+    """All of it, however often that is interrupted; until it is whole, whoever searches is told."""
+    for i in range(BATCH):
+        paint(photos / f"{i}.png", 1000 + i)
+    paint(tmp_path / "other" / "a.png", 7)
+    paint(tmp_path / "other" / "b.png", 8)
+
+    class Killed(AverageHash):
+        def batch(self, files: Sequence[Path]) -> tuple[Codes, dict[int, str]]:
+            if self.seen:
+                raise KeyboardInterrupt
+            return super().batch(files)
+
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        index.note("model", "any")
+        sync_folder(index, walk_folder(photos), AverageHash())
+        sync_folder(index, walk_folder(tmp_path / "other"), AverageHash())
+        assert index.notes()[PICTURES] == PIPELINE and pictures_warning(index) is None
+        right = codes_of(index)
+        as_of_old(index)
+        assert "by another version" in str(pictures_warning(index))
+        with pytest.raises(KeyboardInterrupt):
+            sync_folder(index, walk_folder(photos), Killed())
+        assert index.notes()[PICTURES] == UNFINISHED and "only a part" in str(pictures_warning(index))
+        assert 0 < sum(code == right[name] for name, code in codes_of(index).items()) < len(right)
+
+        (tmp_path / "other" / "b.png").rename(tmp_path / "b.png")  # its disk is not there today
+        encode = AverageHash()
+        report = sync_folder(index, walk_folder(photos), encode)
+        assert (report.changed, report.unchanged, report.removed) == (5 + 1, BATCH, 0) and encode.seen == 5 + 1
+        assert report.skipped == {"other/b.png": "No such file or directory"}
+        assert index.notes()[PICTURES] == UNFINISHED and len(codes_of(index)) == len(right)
+        (tmp_path / "b.png").rename(tmp_path / "other" / "b.png")
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (0, 1, BATCH + 5, 0)
+        assert codes_of(index) == right
+        assert index.notes()[PICTURES] == PIPELINE and pictures_warning(index) is None
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def make_place(folder: Path) -> Place:
     hasher = make_model(place.model)
     with Index.create(place.index, BITS) as index:
         claim(index, place.model)
-        sync_folder(index, walk_folder(place.photos), hasher.encode_pictures)
+        sync_folder(index, walk_folder(place.photos), hasher.encode_files)
     return place
 
 

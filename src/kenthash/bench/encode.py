@@ -15,11 +15,10 @@ import torch
 from PIL import Image
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.pictures import SUFFIXES, open_picture
+from kenthash.data.pictures import SUFFIXES, to_square
 from kenthash.encoders import Encoder, load_encoder
-from kenthash.encoders.pipeline import BATCH, encode_dataset
-from kenthash.encoders.stream import Batch, encode_stream
-from kenthash.encoders.transforms import to_batch
+from kenthash.encoders.pipeline import encode_dataset
+from kenthash.encoders.stream import BATCH, Batch, encode_stream
 from kenthash.errors import DataError
 
 BAR = 0.9
@@ -44,7 +43,7 @@ def _measure(encoder: Encoder, files: list[Path], texts: list[str], folder: Path
     on_cpu = encoder.device.type == "cpu"
     size, length = (encoder.picture_chunk, encoder.text_chunk) if on_cpu else (BATCH, BATCH)
     chunks = [files[at : at + size] for at in range(0, len(files), size)]
-    tensors = [to_batch([_opened(encoder, file) for file in chunk]) for chunk in chunks]
+    tensors = [encoder.transform([to_square(file, encoder.square()) for file in chunk]) for chunk in chunks]
     by_length = sorted(texts, key=len)
     tokens = [encoder.tokenize(by_length[at : at + length]) for at in range(0, len(texts), length)]
     ids = [str(row) for row in range(len(files))]
@@ -109,7 +108,3 @@ def make_photos(folder: Path, items: int) -> list[Path]:
 def _make_texts(items: int) -> list[str]:
     rng = np.random.default_rng(0)
     return [" ".join(rng.choice(WORDS, rng.integers(6, 16))) for _ in range(items)]
-
-
-def _opened(encoder: Encoder, file: Path) -> torch.Tensor:
-    return encoder.transform(open_picture(file, shorter_side=encoder.size))

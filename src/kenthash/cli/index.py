@@ -56,14 +56,16 @@ def _add_folder(folder: Path, model: Path, target: str, device: str) -> dict[str
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index
     from kenthash.search.folder import sync_folder, walk_folder
-    from kenthash.search.models import claim, model_folder
+    from kenthash.search.models import claim, is_current, model_folder
 
     walk = walk_folder(folder)  # first: a folder without pictures leaves no index behind
     hasher = Hasher.load(model_folder(model), device)
     _ = hasher.encoder  # also first: one whose weights were replaced leaves no index behind either
     with Index.open_or_create(target, hasher.bits) as index:
         claim(index, model)
-        report = asdict(sync_folder(index, walk, hasher.encode_pictures))
+        if not is_current(index):
+            typer.echo("this index was filled by another version of kenthash: its pictures are encoded again", err=True)
+        report = asdict(sync_folder(index, walk, hasher.encode_files))
         if report["added"] or report["changed"] or report["removed"]:
             index.compact()
     return report
@@ -71,10 +73,12 @@ def _add_folder(folder: Path, model: Path, target: str, device: str) -> dict[str
 
 def _add_codes(path: Path, target: str) -> dict[str, object]:
     from kenthash.search import Index
+    from kenthash.search.models import check_codes
     from kenthash.search.moving import read_codes
 
     ids, codes, metadata = read_codes(path)
     with Index.open_or_create(target, 8 * codes.shape[1]) as index:
+        check_codes(index, metadata)
         index.add(ids, codes, metadata)
         index.compact()
     return {"added": len(ids)}

@@ -37,11 +37,14 @@ def search(
     from kenthash.errors import UsageError
     from kenthash.search import Index
     from kenthash.search.filters import parse
+    from kenthash.search.models import pictures_warning
 
     if sum(given is not None for given in (words, image, like)) != 1:
         raise UsageError("give one of: words, --image FILE, --like ID")
     where = None if filter is None else parse(filter)
     with Index.open(index) as opened:
+        if (warning := pictures_warning(opened)) is not None:
+            typer.echo(f"note: {warning}", err=True)
         query = _query(opened, words, image, like, model)
         hits = opened.search(query, min(k + (like is not None), 10_000), radius, where)[0]
         bits = opened.bits

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kenthash.cores import cores
 from kenthash.data.dataset import DataProblem, Dataset
-from kenthash.data.pictures import BadPicture, open_picture
+from kenthash.data.pictures import BadPicture, Square, to_square
 from kenthash.data.report import ClassCount, PairCount, Report
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError
@@ -27,7 +27,7 @@ from kenthash.progress import track
 
 MAX_PAIRS = 20
 BLOCK = 256  # pictures handed to the threads at once, so that an interrupt is obeyed soon
-SIDE = 224  # what encoders ask for: JPEG is then decoded at a fraction of its size, yet read to its end
+SQUARE = Square(224)  # what encoders ask for: JPEG is then decoded at a fraction of its size, yet read to its end
 
 
 def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
@@ -210,11 +210,11 @@ def _look_at_all(paths: list[Path]) -> Iterator[bytes | str]:
 def _look_at(path: Path) -> bytes | str:
     """The digest of a readable picture's file, or why it is not one."""
     try:
-        open_picture(path, shorter_side=SIDE)
+        to_square(path, SQUARE)
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").digest()
     except BadPicture as error:
-        return str(error).removeprefix(f"{path}: ")
+        return error.reason
     except OSError as error:
         return str(error.strerror)
 

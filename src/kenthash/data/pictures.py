@@ -1,16 +1,30 @@
-"""Opening a picture that a stranger made: upright, RGB, bounded in memory, or refused in one line."""
+"""Opening a picture that a stranger made: upright, RGB, bounded in memory, or refused in one line.
+
+`to_square` is the one way from a picture to the pixels that an encoder takes. Whatever encodes pictures goes through
+it, so that a file has the same code wherever it is encoded.
+"""
 
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from kenthash.errors import DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".heic", ".heif"})
+
+# Which way from a file to its code: raised when the same file, encoder and model would give another code than before.
+PIPELINE = "2"
+
+PictureInput = Path | bytes | Image.Image  # a file, its content, or pixels that are at hand
+Pixels = NDArray[np.uint8]  # [height, width, 3]
+Filter = Literal["bicubic", "bilinear"]
 
 # 100 megapixels decode to 300 MB of RGB: beyond every phone's stitched panorama, below what hurts a laptop.
 MAX_PIXELS = 100_000_000
@@ -31,8 +45,44 @@ except ImportError:
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
+LONGEST = 16  # times its shorter side: what a crop looks at of a very long picture
+
+
 class BadPicture(DataError):
     """This one picture cannot be used; the others can."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Square:
+    """What an encoder takes: the whole picture squashed to a square, as the field does in evaluation, or with `crop`
+    the middle of it, as in training."""
+
+    size: int  # of a side, in pixels
+    resample: Filter = "bicubic"
+    crop: bool = False
+
+
+def to_square(source: PictureInput, square: Square) -> Pixels:
+    """The pixels of a picture, uint8 [size, size, 3]. A Pillow image is taken at its full size, even if its file is a
+    JPEG, which is otherwise decoded at a fraction of it."""
+    if isinstance(source, Image.Image):
+        picture = _on_white(ImageOps.exif_transpose(source))
+    else:
+        picture = open_picture(source, square.size)
+    size = square.size
+    if not square.crop:
+        return np.asarray(_resize(picture, size, size, square.resample))
+    picture = _without_ends(picture)
+    width, height = picture.size
+    short = min(width, height)
+    width, height = size * width // short, size * height // short
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    resized = _resize(picture, width, height, square.resample)
+    return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 
 def open_picture(source: Path | bytes, shorter_side: int | None = None) -> Image.Image:
@@ -41,7 +91,6 @@ def open_picture(source: Path | bytes, shorter_side: int | None = None) -> Image
     `shorter_side` lets a JPEG be decoded at a half, a quarter or an eighth of its size as long as its shorter side
     stays at least that: each pixel is then the mean of a block, and decoding takes a fraction of the time.
     """
-    name = source if isinstance(source, Path) else "picture"
     try:
         with Image.open(source if isinstance(source, Path) else BytesIO(source), formats=FORMATS) as picture:
             width, height = picture.size
@@ -52,7 +101,8 @@ def open_picture(source: Path | bytes, shorter_side: int | None = None) -> Image
             picture.load()
             return _on_white(_upright(picture))
     except Exception as error:  # decoders raise anything on a hostile file: struct.error, SyntaxError, EOFError ...
-        raise BadPicture(f"{name}: {_reason(source, error)}") from error
+        name = str(source) if isinstance(source, Path) else "picture"
+        raise BadPicture(name, _reason(source, error)) from error
 
 
 def _reason(source: Path | bytes, error: Exception) -> str:
@@ -83,3 +133,18 @@ def _on_white(picture: Image.Image) -> Image.Image:
         white.paste(seen, mask=seen.getchannel("A"))
         return white
     return picture if picture.mode == "RGB" else picture.convert("RGB")  # which would copy all the same
+
+
+def _resize(picture: Image.Image, width: int, height: int, resample: Filter) -> Image.Image:
+    """What is more than six times too large is first averaged over blocks, as JPEG is when it is decoded."""
+    kind = Image.Resampling.BICUBIC if resample == "bicubic" else Image.Resampling.BILINEAR
+    return picture.resize((width, height), kind, reducing_gap=3.0)
+
+
+def _without_ends(picture: Image.Image) -> Image.Image:
+    """A picture that is very long, less what is far from its middle: a line of pixels would grow to gigabytes."""
+    width, height = picture.size
+    reach = LONGEST * min(width, height)
+    reach += (max(width, height) - reach) % 2  # as much off at either end
+    left, top = max(0, (width - reach) // 2), max(0, (height - reach) // 2)
+    return picture.crop((left, top, width - left, height - top)) if left or top else picture

@@ -1,14 +1,16 @@
 """The interface of an encoder: a picture to a vector, a text to a vector, in batches, frozen or learning."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-from kenthash.encoders.transforms import RGB, Filter, centre_crop, normalise, squash
+from kenthash.data.pictures import Filter, Pixels, Square
 
+RGB = tuple[float, float, float]
 Tokens = Tensor | dict[str, Tensor]
 
 
@@ -38,13 +40,16 @@ class Encoder(nn.Module, ABC):
         super().__init__()
         self.trainable = trainable
 
-    def transform(self, picture: Image.Image) -> Tensor:
-        """The transform of evaluation: the whole picture, squashed to a square."""
-        return normalise(squash(picture, self.size, self.resample), self.mean, self.std)
+    def square(self, crop: bool = False) -> Square:
+        """The pixels that it takes; see `Square`."""
+        return Square(self.size, self.resample, crop)
 
-    def train_transform(self, picture: Image.Image) -> Tensor:
-        """The transform of training: the middle square, its content not squashed."""
-        return normalise(centre_crop(picture, self.size, self.resample), self.mean, self.std)
+    def transform(self, squares: Sequence[Pixels]) -> Tensor:
+        """Pixels to the network's input [B, 3, size, size]: (x / 255 - mean) / std in float32. The memory keeps the
+        channels last, the faster order for convolutions."""
+        scaled = torch.from_numpy(np.stack(squares)).to(torch.float32)
+        scaled.sub_(torch.tensor(self.mean) * 255).mul_(1 / (torch.tensor(self.std) * 255))
+        return scaled.permute(0, 3, 1, 2)
 
     @abstractmethod
     def tokenize(self, texts: list[str]) -> Tokens: ...

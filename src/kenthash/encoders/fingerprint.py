@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kenthash.data.dataset import Dataset
+from kenthash.data.pictures import PIPELINE
 from kenthash.errors import DataError
-
-VERSION = 1  # raised when the same items and encoder would give other vectors than before
 
 
 def picture_items(dataset: Dataset) -> tuple[list[Path], list[list[str]]]:
@@ -27,7 +26,7 @@ def fingerprint(dataset: Dataset, encoder: str) -> str:
     """
     pictures, texts = picture_items(dataset)
     digest = hashlib.sha256()
-    for part in (VERSION, encoder, dataset.classes, dataset.ids, texts, list(_sizes(pictures))):
+    for part in (PIPELINE, encoder, dataset.classes, dataset.ids, texts, list(_sizes(pictures))):
         digest.update(json.dumps(part).encode() + b"\n")
     digest.update(dataset.labels.tobytes())
     return digest.hexdigest()[:32]

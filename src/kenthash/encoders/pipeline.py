@@ -17,12 +17,10 @@ from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import fingerprint, picture_items
 from kenthash.encoders.pack_writer import write_pack
 from kenthash.encoders.shards import Shard, alone, discard, finished, gaps, save_shard
-from kenthash.encoders.stream import Batch, Encoded, encode_stream
+from kenthash.encoders.stream import BATCH, Batch, Encoded, encode_stream
 from kenthash.errors import KenthashError, UsageError
 from kenthash.files import expand, read_json
 from kenthash.progress import bar
-
-BATCH = 64
 
 log = logging.getLogger(__name__)
 
@@ -132,11 +130,10 @@ def _to_shard(start: int, stop: int, texts: list[list[str]], encoded: Encoded) -
     skipped = {row: "it has no text" for row in range(start, stop) if not texts[row]}
     skipped |= {rows[place]: reason for place, reason in encoded.bad.items()}
     with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused below
-        image, text = encoded.image.astype(np.float16), encoded.text.astype(np.float16)
+        text = encoded.text.astype(np.float16)
     owners = np.repeat(np.arange(len(rows)), [len(texts[row]) for row in rows])
-    wild = {int(place) for place in np.flatnonzero(~np.isfinite(image).all(axis=1))}
-    wild |= {int(owners[line]) for line in np.flatnonzero(~np.isfinite(text).all(axis=1))}
+    wild = {int(owners[line]) for line in np.flatnonzero(~np.isfinite(text).all(axis=1))}
     skipped |= {rows[place]: "the encoder gives a vector with NaN or infinity" for place in wild}
     good = np.array([row not in skipped for row in rows], bool)
     kept = np.array(rows, np.int64)[good]
-    return Shard(start, stop, kept, image[good], text[good[owners]], dict(sorted(skipped.items())))
+    return Shard(start, stop, kept, encoded.image[good], text[good[owners]], dict(sorted(skipped.items())))

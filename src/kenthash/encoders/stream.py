@@ -7,39 +7,60 @@ take turns at the network.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from kenthash.cores import cores
-from kenthash.data.pictures import BadPicture, open_picture
+from kenthash.data.pictures import BadPicture, PictureInput, Pixels, to_square
 from kenthash.encoders.base import Encoder
-from kenthash.encoders.transforms import to_batch
 
+BATCH = 64  # items that are best handed over at once
 AHEAD = 2  # batches that are worked on while one is handed over
 
 Vectors = NDArray[np.float32]
+PictureVectors = NDArray[np.float16]
 
 
 @dataclass(frozen=True)
 class Batch:
-    pictures: list[Path]
+    pictures: Sequence[PictureInput]
     texts: list[str]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    image: Vectors  # [P, Di], zeros where the picture is bad
+    image: PictureVectors  # [P, Di], zeros where the picture is bad
     bad: dict[int, str]  # which pictures of the batch could not be used, and why
     text: Vectors  # [T, Dt]
+
+
+def picture_vectors(encoder: Encoder, squares: Sequence[Pixels]) -> PictureVectors:
+    """The vectors of a few pictures, in the float16 of a feature pack: by way of a pack a picture has the same code.
+
+    On a CPU one thread computes them, since sums that several threads share come out otherwise in the last digits.
+    """
+    with _one_thread(encoder), torch.inference_mode(), np.errstate(over="ignore"):  # what is too large becomes infinite
+        return encoder.encode_pictures(encoder.transform(squares)).float().cpu().numpy().astype(np.float16)
+
+
+@contextmanager
+def _one_thread(encoder: Encoder) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    if threads == 1 or encoder.device.type != "cpu":
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def encode_stream(encoder: Encoder, batches: Iterable[Batch]) -> Generator[Encoded]:
@@ -70,11 +91,11 @@ class _Pending:
     ) -> None:
         self.encoder, self.batch = encoder, batch
         on_cpu = encoder.device.type == "cpu"
-        self.pictures: list[tuple[list[int], Future[tuple[Vectors, dict[int, str]]]]] = []
+        self.pictures: list[tuple[list[int], Future[tuple[PictureVectors, dict[int, str]]]]] = []
         size = encoder.picture_chunk if on_cpu else max(1, len(batch.pictures))
         for rows in _chunks(range(len(batch.pictures)), size):
-            paths = [batch.pictures[row] for row in rows]
-            self.pictures.append((rows, pool.submit(_encode_pictures, encoder, paths, turn)))
+            sources = [batch.pictures[row] for row in rows]
+            self.pictures.append((rows, pool.submit(_encode_pictures, encoder, sources, turn)))
         self.texts: list[tuple[list[int], Future[Vectors]]] = []
         # Texts of like length together: the shorter ones of a chunk are padded to the longest.
         by_length = sorted(range(len(batch.texts)), key=lambda row: len(batch.texts[row]))
@@ -83,7 +104,7 @@ class _Pending:
             self.texts.append((rows, pool.submit(_encode_texts, encoder, texts, turn)))
 
     def gather(self) -> Encoded:
-        image = np.zeros((len(self.batch.pictures), self.encoder.image_dim), np.float32)
+        image = np.zeros((len(self.batch.pictures), self.encoder.image_dim), np.float16)
         text = np.zeros((len(self.batch.texts), self.encoder.text_dim), np.float32)
         bad: dict[int, str] = {}
         for rows, pictures in self.pictures:
@@ -100,23 +121,21 @@ def _chunks(rows: Iterable[int], size: int) -> list[list[int]]:
 
 
 def _encode_pictures(
-    encoder: Encoder, paths: list[Path], turn: AbstractContextManager[object]
-) -> tuple[Vectors, dict[int, str]]:
-    tensors: list[Tensor] = []
-    good: list[int] = []
+    encoder: Encoder, sources: list[PictureInput], turn: AbstractContextManager[object]
+) -> tuple[PictureVectors, dict[int, str]]:
+    squares: dict[int, Pixels] = {}
     bad: dict[int, str] = {}
-    for place, path in enumerate(paths):
+    for place, source in enumerate(sources):
         try:
-            picture = open_picture(path, shorter_side=encoder.size)
+            squares[place] = to_square(source, encoder.square())
         except BadPicture as error:
-            bad[place] = str(error).removeprefix(f"{path}: ")
-        else:
-            tensors.append(encoder.transform(picture))
-            good.append(place)
-    vectors = np.zeros((len(paths), encoder.image_dim), np.float32)
-    if tensors:
-        with turn, torch.inference_mode():
-            vectors[good] = encoder.encode_pictures(to_batch(tensors)).float().cpu().numpy()
+            bad[place] = error.reason
+    vectors = np.zeros((len(sources), encoder.image_dim), np.float16)
+    if squares:
+        with turn:
+            vectors[list(squares)] = picture_vectors(encoder, list(squares.values()))
+    for place in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
+        bad[place], vectors[place] = "the encoder gives a vector with NaN or infinity", 0
     return vectors, bad
 
 

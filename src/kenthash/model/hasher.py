@@ -10,7 +10,8 @@ behind: encoding costs the encoder and a head, whatever the method (the paper's 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,25 +19,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from kenthash.codes import Codes, check_bits, pack
-from kenthash.data.pictures import open_picture
+from kenthash.data.pictures import BadPicture, PictureInput
 from kenthash.encoders import Encoder, check_device, load_encoder
-from kenthash.encoders.transforms import to_batch
+from kenthash.encoders.stream import BATCH, Batch, encode_stream
 from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write, read_json, write_json
 from kenthash.model.card import write_card
 from kenthash.model.heads import HeadConfig, make_head
 
 FORMAT = 1
+LEAST = 8  # rows of a product: with fewer, other sums are made in another order and the last digits differ
 
 log = logging.getLogger(__name__)
-
-Picture = Path | str | bytes | Image.Image  # a file's path, a file's content, or an open picture
 
 
 @dataclass(frozen=True)
@@ -121,20 +120,34 @@ class Hasher:
             raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
         if head.training:  # not every time: a head may have to prepare itself, and a server asks from several threads
             head.eval()
+        outputs: list[Tensor] = []
         with torch.inference_mode():
-            parts = (torch.from_numpy(np.asarray(part, np.float32)).to(self.device) for part in _chunks(features))
-            return torch.cat([head(part).cpu() for part in parts]).numpy()
+            for part in _chunks(features):
+                rows = np.zeros((max(len(part), LEAST), dim), np.float32)
+                rows[: len(part)] = part
+                outputs.append(head(torch.from_numpy(rows).to(self.device))[: len(part)].cpu())
+        return torch.cat(outputs).numpy()
 
-    def encode_pictures(self, pictures: Picture | Sequence[Picture]) -> Codes:
-        """Codes [n, bits / 8] of pictures: paths, file contents or Pillow images. One alone gives [1, bits / 8]."""
-        if isinstance(pictures, Picture):
-            pictures = [pictures]
+    def encode_pictures(self, pictures: PictureInput | str | Sequence[PictureInput | str]) -> Codes:
+        """Codes [n, bits / 8] of pictures: paths, file contents or Pillow images. One alone gives [1, bits / 8].
+        `BadPicture` where one cannot be used."""
+        given = [pictures] if isinstance(pictures, PictureInput | str) else pictures
+        sources = [Path(picture) if isinstance(picture, str) else picture for picture in given]
+        batches = (sources[start : start + BATCH] for start in range(0, len(sources), BATCH))
+        parts = [np.empty((0, self.bits // 8), np.uint8)]
+        for number, (codes, faults) in enumerate(self.encode_files(batches)):
+            for place, reason in faults.items():
+                source = sources[number * BATCH + place]
+                raise BadPicture(str(source) if isinstance(source, Path) else "picture", reason)
+            parts.append(codes)
+        return np.concatenate(parts)
 
-        def features(part: Sequence[Picture]) -> Tensor:
-            opened = [_opened(picture, self.encoder.size) for picture in part]
-            return self.encoder.encode_pictures(to_batch([self.encoder.transform(picture) for picture in opened]))
-
-        return self._in_batches(pictures, self.encoder.picture_chunk, features, self.encode_image_features)
+    def encode_files(self, batches: Iterable[Sequence[PictureInput]]) -> Iterator[tuple[Codes, dict[int, str]]]:
+        """Codes of batches of pictures in order, a few batches worked on at a time; of each batch also which of its
+        pictures could not be used, and why. Their codes mean nothing."""
+        with closing(encode_stream(self.encoder, (Batch(pictures, []) for pictures in batches))) as stream:
+            for encoded in stream:
+                yield self.encode_image_features(encoded.image), encoded.bad
 
     def encode_texts(self, texts: str | Sequence[str]) -> Codes:
         """Codes [n, bits / 8] of texts. One string alone gives [1, bits / 8]."""
@@ -223,9 +236,3 @@ def _read_config(path: Path) -> HasherConfig:
 
 def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArray[np.floating[Any]]]:
     return [features[i : i + size] for i in range(0, max(len(features), 1), size)]
-
-
-def _opened(picture: Picture, size: int) -> Image.Image:
-    if isinstance(picture, Image.Image):
-        return picture.convert("RGB")
-    return open_picture(Path(picture) if isinstance(picture, str) else picture, size)

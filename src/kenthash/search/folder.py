@@ -6,32 +6,38 @@ A picture is the same as long as size and mtime are, or else its content's diges
 
 Each batch is committed as a whole, so that an interrupted run goes on where it was. A picture that cannot be used is
 skipped, and dropped if it was there; what lies in a folder that cannot be read is left as it is.
+
+A digest begins with the version of the picture pipeline that made the item's code. An index that was filled by another
+version (see `models.PICTURES`) is encoded again as a whole, its other folders too; until the last of its pictures is
+done, its note says that it is unfinished.
 """
 
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from tqdm import tqdm
 
 from kenthash.codes import Codes
-from kenthash.cores import cores
-from kenthash.data.pictures import SUFFIXES, BadPicture, open_picture
+from kenthash.data.pictures import PIPELINE, SUFFIXES
 from kenthash.data.readers.folder import metadata_files, read_rows
 from kenthash.errors import DataError
 from kenthash.progress import bar
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.index import Index, check_id, check_metadata
+from kenthash.search.models import MARK, PICTURES, UNFINISHED, is_current, is_marked
 
 BATCH = 64  # pictures encoded and committed at a time
 MAX_FILE = 1 << 28  # bytes of a picture file
-DIGEST = 32  # characters
+DIGEST = 32  # characters of a content's digest
+
+# Batches of files to their codes, in order, and which files of a batch could not be used: `Hasher.encode_files`.
+EncodeFiles = Callable[[Iterable[Sequence[Path]]], Iterator[tuple[Codes, Mapping[int, str]]]]
 
 
 @dataclass
@@ -60,59 +66,111 @@ class Walk:
     unread: dict[str, str] = field(default_factory=dict)  # files and folders of which nothing is known
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    digest: str
-    image: Image.Image | None  # None where the content is the one that is indexed
-    fault: str = ""
+@dataclass
+class _Plan:
+    """What is to be done about a batch of pictures."""
+
+    size: int
+    held: dict[str, Item | None]
+    same: list[tuple[_Picture, Item]] = field(default_factory=list)  # content as indexed: the code stays
+    new: list[tuple[_Picture, str]] = field(default_factory=list)  # to be encoded, with the digest of the content
 
 
-def sync_folder(index: Index, walk: Walk, encode: Callable[[Sequence[Image.Image]], Codes]) -> Report:
+def sync_folder(index: Index, walk: Walk, encode: EncodeFiles) -> Report:
     """Bring the index in line with a folder; `encode` turns pictures into codes."""
-    report, kept = Report(skipped={_printable(name): why for name, why in (walk.faults | walk.unread).items()}), set()
-    count = len(walk.pictures)
-    with ThreadPoolExecutor(min(8, cores())) as pool, bar(count, "index", "pictures") as progress:
-        everything = iter(walk.pictures)
-        while batch := list(islice(everything, BATCH)):
-            kept |= _sync_batch(index, batch, encode, pool, report)
-            progress.update(len(batch))
+    report = Report(skipped={_printable(name): why for name, why in (walk.faults | walk.unread).items()})
+    renew = not is_current(index) and bool(index.list_ids(limit=1))
+    index.note(PICTURES, UNFINISHED if renew else PIPELINE)  # before the first new code stands beside old ones
+    with bar(len(walk.pictures), "index", "pictures") as progress:
+        _encode_all(index, walk.pictures, encode, report, progress)
+    kept = {picture.id for picture in walk.pictures} - report.skipped.keys()
     unread = tuple(walk.unread)
     gone = [name for name in _ids_below(index, walk.folder) if name not in kept and not name.startswith(unread)]
     for start in range(0, len(gone), 10_000):
         report.removed += index.remove(gone[start : start + 10_000])
+    if renew and _renew_others(index, encode, report):
+        index.note(PICTURES, PIPELINE)
     return report
 
 
-def _sync_batch(
-    index: Index,
-    batch: list[_Picture],
-    encode: Callable[[Sequence[Image.Image]], Codes],
-    pool: ThreadPoolExecutor,
-    report: Report,
-) -> set[str]:
-    """Ids of the batch that belong in the index."""
-    held = dict(zip((p.id for p in batch), index.get([p.id for p in batch]), strict=True))
+def _encode_all(
+    index: Index, pictures: Sequence[_Picture], encode: EncodeFiles, report: Report, progress: "tqdm[object]"
+) -> None:
+    """Encode and commit what is new or changed, batch by batch. While one batch is committed, the next are encoded."""
+    plans: deque[_Plan] = deque()
+
+    def batches() -> Iterator[list[Path]]:
+        for start in range(0, len(pictures), BATCH):
+            plans.append(_plan(index, pictures[start : start + BATCH], report))
+            yield [picture.path for picture, _ in plans[-1].new]
+
+    for codes, faults in encode(batches()):
+        plan = plans.popleft()
+        _commit(index, plan, codes, faults, report)
+        progress.update(plan.size)
+
+
+def _plan(index: Index, batch: Sequence[_Picture], report: Report) -> _Plan:
+    plan = _Plan(len(batch), dict(zip((p.id for p in batch), index.get([p.id for p in batch]), strict=True)))
     for picture in batch:
-        _check_owner(index, picture, held[picture.id])
-    todo = [p for p in batch if not _same(p, held[p.id])]
-    fetched = list(pool.map(lambda p: _fetch(p, held[p.id]), todo))
-    for picture, result in zip(todo, fetched, strict=True):
-        if result.fault:
-            report.skipped[picture.id] = result.fault
-    good = [(p, f) for p, f in zip(todo, fetched, strict=True) if not f.fault]
-    images = [f.image for _, f in good if f.image is not None]
-    codes = iter(encode(images)) if images else iter(())
-    rows, entries = [], []
-    for picture, result in good:
-        item = held[picture.id]
-        rows.append(item.code if result.image is None and item is not None else next(codes))
-        entries.append({**picture.metadata, "digest": result.digest})
-    if good:
-        index.upsert([p.id for p, _ in good], np.stack(rows), entries)
-    report.added += sum(held[p.id] is None for p, _ in good)
-    report.changed += sum(held[p.id] is not None for p, _ in good)
-    report.unchanged += len(batch) - len(todo)
-    return {p.id for p in batch} - report.skipped.keys()
+        item = plan.held[picture.id]
+        _check_owner(picture, item)
+        if _same(picture, item):
+            report.unchanged += 1
+            continue
+        try:
+            if picture.path.stat().st_size > MAX_FILE:
+                report.skipped[picture.id] = f"a file of more than {MAX_FILE >> 20} MiB"
+                continue
+            digest = MARK + _content_digest(picture.path)
+        except OSError as error:
+            report.skipped[picture.id] = error.strerror or type(error).__name__
+            continue
+        if item is not None and item.metadata.get("digest") == digest:
+            plan.same.append((picture, item))
+        else:
+            plan.new.append((picture, digest))
+    return plan
+
+
+def _commit(index: Index, plan: _Plan, codes: Codes, faults: Mapping[int, str], report: Report) -> None:
+    good = [place for place in range(len(plan.new)) if place not in faults]
+    for place, reason in faults.items():
+        report.skipped[plan.new[place][0].id] = reason
+    rows = [(picture, item.code, item.metadata["digest"]) for picture, item in plan.same]
+    rows += [(plan.new[place][0], codes[place], plan.new[place][1]) for place in good]
+    if not rows:
+        return
+    entries = [{**picture.metadata, "digest": digest} for picture, _, digest in rows]
+    index.upsert([picture.id for picture, _, _ in rows], np.stack([code for _, code, _ in rows]), entries)
+    added = sum(plan.held[picture.id] is None for picture, _, _ in rows)
+    report.added += added
+    report.changed += len(rows) - added
+
+
+def _renew_others(index: Index, encode: EncodeFiles, report: Report) -> bool:
+    """Encode again what other folders brought; whether all pictures now have a code of this version. A file that is not
+    there keeps its item with the old code: the disk may be back tomorrow."""
+    old = _old_pictures(index)
+    if old:
+        with bar(len(old), "other folders", "pictures") as progress:
+            _encode_all(index, old, encode, report, progress)
+        old = _old_pictures(index)
+    return not old
+
+
+def _old_pictures(index: Index) -> list[_Picture]:
+    """Items with a file and a code of another version. Codes that came without a file are left alone."""
+    old: list[_Picture] = []
+    after = ""
+    while names := index.list_ids(after, 10_000):
+        for item in index.get(names):
+            path = item.metadata.get("path") if item is not None else None
+            if item is not None and isinstance(path, str) and not is_marked(item.metadata):
+                metadata = {key: value for key, value in item.metadata.items() if key != "digest"}
+                old.append(_Picture(item.id, Path(path), metadata))
+        after = names[-1]
+    return old
 
 
 def walk_folder(folder: Path) -> Walk:
@@ -150,7 +208,7 @@ def _meet(path: Path, name: str, row: Metadata, met: Walk) -> None:
     metadata: Metadata = {**row, "path": str(path), "size": about.st_size, "mtime": about.st_mtime}
     try:
         check_id(name)
-        check_metadata(name, {**metadata, "digest": "0" * DIGEST})
+        check_metadata(name, {**metadata, "digest": MARK + "0" * DIGEST})
     except DataError as error:
         met.faults[name] = str(error)
     else:
@@ -181,7 +239,7 @@ def _keepable(key: str, value: object) -> bool:
     return True
 
 
-def _check_owner(index: Index, picture: _Picture, item: Item | None) -> None:
+def _check_owner(picture: _Picture, item: Item | None) -> None:
     if item is not None and item.metadata.get("path") != str(picture.path):
         raise DataError(
             f"{picture.path}: id {picture.id!r} is taken by {item.metadata.get('path', 'an item without a path')}: "
@@ -190,23 +248,15 @@ def _check_owner(index: Index, picture: _Picture, item: Item | None) -> None:
 
 
 def _same(picture: _Picture, item: Item | None) -> bool:
-    return item is not None and {**picture.metadata, "digest": item.metadata.get("digest")} == item.metadata
+    if item is None or not is_marked(item.metadata):
+        return False
+    return {**picture.metadata, "digest": item.metadata["digest"]} == item.metadata
 
 
-def _fetch(picture: _Picture, item: Item | None) -> _Fetched:
-    """Read a picture once: for its digest and, where its content is new, its pixels."""
-    try:
-        if picture.path.stat().st_size > MAX_FILE:
-            return _Fetched("", None, f"a file of more than {MAX_FILE >> 20} MiB")
-        content = picture.path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()[:DIGEST]
-        if item is not None and item.metadata.get("digest") == digest:
-            return _Fetched(digest, None)
-        return _Fetched(digest, open_picture(content))
-    except BadPicture as error:
-        return _Fetched("", None, str(error).removeprefix("picture: "))
-    except OSError as error:
-        return _Fetched("", None, error.strerror or type(error).__name__)
+def _content_digest(path: Path) -> str:
+    """Taken before the picture is decoded: should the file change in between, the next run sees another digest."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:DIGEST]
 
 
 def _ids_below(index: Index, folder: Path) -> Iterator[str]:

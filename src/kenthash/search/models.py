@@ -1,10 +1,21 @@
-"""Which model an index belongs to: codes of two models have no distance, so mixing them is refused."""
+"""Which model an index belongs to, and which version of the picture pipeline filled it.
+
+Codes of two models have no distance, so mixing them is refused. Codes that two versions of the pipeline made of one
+picture may differ in a few bits: the next `index add` encodes the pictures of an old index again.
+"""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
+from kenthash.data.pictures import PIPELINE
 from kenthash.errors import DataError, UsageError
+from kenthash.search.engine import Metadata
 from kenthash.search.index import Index
+
+PICTURES = "pictures"  # a note: the version of the pipeline that filled the index; none before there were versions
+UNFINISHED = f"{PIPELINE}, unfinished"  # its value while codes of this version stand beside older ones
+MARK = f"{PIPELINE}-"  # how the digest in the metadata of an item of this version begins
 
 
 def model_folder(run: Path) -> Path:
@@ -39,7 +50,44 @@ def claim(index: Index, run: Path) -> Path:
         index.note("model_path", str(folder))
     if "model" not in notes:
         index.note("model", mine)
+    if not is_current(index) and not index.list_ids(limit=1):
+        index.note(PICTURES, PIPELINE)
     return folder
+
+
+def is_current(index: Index) -> bool:
+    """Whether all pictures in the index have codes of this version of the pipeline."""
+    return index.notes().get(PICTURES) == PIPELINE
+
+
+def check_codes(index: Index, metadata: Iterable[Metadata]) -> None:
+    """Refuse codes of pictures that another version has encoded, where this version encodes the index's pictures."""
+    if PICTURES in index.notes() and any("digest" in entry and not is_marked(entry) for entry in metadata):
+        raise UsageError(
+            "these codes are of pictures that another version of kenthash has encoded, and the index holds codes of "
+            "this one: add the pictures themselves with `kenthash index add FOLDER`"
+        )
+
+
+def is_marked(metadata: Metadata) -> bool:
+    """Whether the code of an item with a picture is of this version."""
+    return str(metadata.get("digest", "")).startswith(MARK)
+
+
+def pictures_warning(index: Index) -> str | None:
+    """What whoever searches an index should know about the pictures' codes, in one line."""
+    notes = index.notes()
+    if notes.get(PICTURES) == PIPELINE or "model" not in notes or not index.list_ids(limit=1):
+        return None
+    if notes.get(PICTURES) == UNFINISHED:
+        return (
+            "only a part of the pictures in this index have codes of this version, so distances may be off by a few "
+            "bits: run `kenthash index add` again to encode the rest"
+        )
+    return (
+        "the pictures in this index were encoded by another version, so distances to new pictures may be off by a few "
+        "bits: run `kenthash index add` again to encode them anew"
+    )
 
 
 def model_for(index: Index, run: Path | None) -> Path:

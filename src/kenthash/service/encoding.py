@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 
-import torch
 from PIL import Image
-from torch import Tensor
 
 from kenthash.codes import Codes
-from kenthash.data.pictures import FORMATS, BadPicture, open_picture
-from kenthash.encoders.transforms import to_batch
+from kenthash.data.pictures import FORMATS, BadPicture, Pixels, to_square
+from kenthash.encoders.stream import picture_vectors
 from kenthash.model.hasher import Hasher
 from kenthash.service.batching import Batcher, Code, Kind
 from kenthash.service.lru import LRU
@@ -74,20 +72,17 @@ class Encoding:
             detail = "this model was trained on vectors from elsewhere: search by the id of an item instead"
             raise Problem("no-encoder", detail)
 
-    def _open(self, content: bytes) -> Tensor:
+    def _open(self, content: bytes) -> Pixels:
         """A stranger's bytes to the encoder's input; a picture too large is refused by its header, before decoding."""
         try:
             check_pixels(content, self._settings.max_pixels)
-            encoder = self.hasher.encoder
-            return encoder.transform(open_picture(content, encoder.size))
+            return to_square(content, self.hasher.encoder.square())
         except BadPicture as error:
             raise Problem("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
 
 
-def _encode_pictures(hasher: Hasher, pixels: Sequence[Tensor]) -> Codes:
-    with torch.inference_mode():
-        vectors = hasher.encoder.encode_pictures(to_batch(list(pixels)))
-    return hasher.encode_image_features(vectors.float().cpu().numpy())
+def _encode_pictures(hasher: Hasher, squares: Sequence[Pixels]) -> Codes:
+    return hasher.encode_image_features(picture_vectors(hasher.encoder, squares))
 
 
 def _report(metrics: Metrics, kind: str, items: int, seconds: float) -> None:
@@ -107,6 +102,6 @@ def check_pixels(content: bytes, most: int) -> None:
     except Image.DecompressionBombError as error:
         raise too_large from error
     except Exception as error:  # decoders raise anything on a hostile file
-        raise BadPicture("the file is not a picture that can be read") from error
+        raise BadPicture("the file", "not a picture that can be read") from error
     if width * height > most:
         raise too_large

@@ -22,6 +22,7 @@ TITLES = {
     "read-only": (403, "The service is read-only"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "This cannot be done here"),
+    "old-codes": (409, "The index holds codes of another version"),
     "too-large": (413, "The request is too large"),
     "media-type": (415, "The media type is not understood"),
     "wrong-host": (421, "The service does not answer under this name"),

@@ -21,7 +21,7 @@ from kenthash.service.schemas import ItemAnswer, ItemFields, NewItem
 from kenthash.service.service import Service
 from kenthash.service.state import Served
 
-ERRORS = ("malformed", "read-only", "not-found", "too-large", "media-type", "invalid")
+ERRORS = ("malformed", "read-only", "not-found", "old-codes", "too-large", "media-type", "invalid")
 
 
 def _body() -> dict[str, Any]:
@@ -108,6 +108,8 @@ async def _code(served: Served, asked: NewItem | Form) -> Code:
     if isinstance(asked, Form):
         if not asked.image:
             raise Problem("invalid", "image: send the picture's content as a file part called `image`")
+        if served.warning is not None:  # a code of this version beside others
+            raise Problem("old-codes", served.warning)
         return await served.encoding.picture(asked.image)
     if asked.text is not None:
         return await served.encoding.text(asked.text)

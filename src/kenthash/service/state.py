@@ -10,7 +10,8 @@ import numpy as np
 from kenthash.errors import UsageError
 from kenthash.model.hasher import Hasher
 from kenthash.search import Index, Stats
-from kenthash.search.models import digest, model_for
+from kenthash.search.models import digest, model_for, pictures_warning
+from kenthash.service import logs
 from kenthash.service.census import Census
 from kenthash.service.encoding import Encoding
 from kenthash.service.metrics import Metrics
@@ -35,7 +36,10 @@ class Served:
             self.encoding.warm_up()
             self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile
             self.stats: Stats = self.index.stats()
+            self.warning = pictures_warning(self.index)
             undo.pop_all()
+        if self.warning is not None:
+            logs.write("old codes", "warning", error=self.warning)
         metrics.items.set(self.stats.items)
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -45,6 +49,7 @@ class Served:
     def refresh(self) -> None:
         """After a change of the items: the counts that answers tell."""
         self.stats = self.index.stats()
+        self.warning = pictures_warning(self.index)
         self._metrics.items.set(self.stats.items)
 
     @contextmanager

@@ -4,7 +4,9 @@ Both give the two towers' vectors of some rows, each row with a caption of a giv
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.pictures import BadPicture, open_picture
+from kenthash.data.pictures import BadPicture, to_square
 from kenthash.data.splits import Rows
 from kenthash.encoders import Encoder
 from kenthash.encoders.features import FeaturePack, bad_rows
-from kenthash.encoders.transforms import to_batch
+from kenthash.encoders.stream import BATCH, Batch, encode_stream
 from kenthash.errors import DataError
 from kenthash.model.hasher import Hasher
 
@@ -64,20 +66,39 @@ class PictureSource:
 
     def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
         assert self.dataset.pictures is not None and self.dataset.texts is not None
-        transform = self.encoder.train_transform if train else self.encoder.transform
         paths = [self.dataset.pictures[row] for row in rows]
-        try:
-            size = self.encoder.size
-            pictures = to_batch(list(self._pool.map(lambda path: transform(open_picture(path, size)), paths)))
-        except BadPicture as error:
-            raise DataError(f"{error}; take it out of the data (`kenthash data check` lists all such)") from error
         texts = [self.dataset.texts[row][caption] for row, caption in zip(rows, captions, strict=True)]
-        # Mixed precision in training where there is a GPU: the encoder is the whole cost there, the loss stays in
-        # float32. What is measured is encoded as a trained model encodes: in float32.
-        with torch.autocast("cuda", torch.bfloat16, enabled=train and self._device.type == "cuda"):
+        if not train:
+            return self._evaluated(paths, texts)
+        square = self.encoder.square(crop=True)
+        try:
+            pixels = list(self._pool.map(lambda path: to_square(path, square), paths))
+        except BadPicture as error:
+            raise _unusable(error) from error
+        pictures = self.encoder.transform(pixels)
+        # Mixed precision where there is a GPU: the encoder is the whole cost there, the loss stays in float32.
+        with torch.autocast("cuda", torch.bfloat16, enabled=self._device.type == "cuda"):
             image = self.encoder.encode_pictures(pictures.to(self._device))
             text = self.encoder.encode_texts(self.encoder.tokenize(texts))
         return image.float(), text.float()
+
+    def _evaluated(self, paths: list[Path], texts: list[str]) -> Pair:
+        """As `encode` and `index add` encode them, so that an item is judged by the code that it has there."""
+        starts = range(0, len(paths), BATCH)
+        batches = [Batch(paths[start : start + BATCH], texts[start : start + BATCH]) for start in starts]
+        images: list[Tensor] = []
+        written: list[Tensor] = []
+        with closing(encode_stream(self.encoder, batches)) as stream:
+            for batch, encoded in zip(batches, stream, strict=True):
+                for place, reason in encoded.bad.items():
+                    raise _unusable(BadPicture(str(batch.pictures[place]), reason))
+                images.append(torch.from_numpy(encoded.image).float())
+                written.append(torch.from_numpy(encoded.text))
+        return torch.cat(images).to(self._device), torch.cat(written).to(self._device)
+
+
+def _unusable(error: BadPicture) -> DataError:
+    return DataError(f"{error}; take it out of the data (`kenthash data check` lists all such)")
 
 
 Source = FeatureSource | PictureSource

@@ -1,0 +1,120 @@
+"""A file has one code, whatever encodes it, alone or among others. Tested with pictures as large as a camera's: small
+ones pass through none of the reductions in which two ways of reading a file can differ."""
+
+import json
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import Result
+from PIL import Image
+from typer.testing import CliRunner
+
+from kenthash.cli import app
+from kenthash.encoders.features import FeaturePack
+from kenthash.errors import UsageError
+from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.heads import HeadConfig
+from kenthash.search import Index
+from kenthash.search.models import PICTURES
+from photos import photo
+
+ITEMS = 9
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos of several kinds with a model that has learnt nothing, whose many bits show small differences."""
+    folder = tmp_path_factory.mktemp("one-code")
+    photos = folder / "photos"
+    photos.mkdir()
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for number in range(ITEMS - 3):
+        photo(number).save(photos / f"{number}.jpg", quality=90)
+    photo(6).save(photos / "6.jpg", exif=turned)
+    photo(7).save(photos / "7.jpg", progressive=True)
+    photo(8).save(photos / "8.webp")
+    rows = [{"file_name": file.name, "text": file.stem, "labels": ["x"]} for file in sorted(photos.iterdir())]
+    (photos / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    torch.manual_seed(0)
+    head = HeadConfig()
+    Hasher(HasherConfig(1024, 1280, 384, head, head, "light")).save(folder / "model")
+    return folder
+
+
+def invoke(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0
+    return result
+
+
+def run(*arguments: str | Path) -> str:
+    return invoke(*arguments).stdout
+
+
+def test_one_file_has_one_code(place: Path) -> None:
+    photos, model, index = place / "photos", place / "model", place / "photos.kh"
+    files = sorted(file for file in photos.iterdir() if file.suffix != ".jsonl")
+    run("index", "add", photos, "--model", model, "--index", index)
+    run("encode", photos, "--out", place / "pack", "--device", "cpu")
+    hasher = Hasher.load(model)
+    ways = {
+        "all at once": hasher.encode_pictures(files),
+        "one at a time": np.concatenate([hasher.encode_pictures([file]) for file in files]),
+        "by content": hasher.encode_pictures([file.read_bytes() for file in files]),
+    }
+    pack = FeaturePack.open(place / "pack")
+    assert pack.dataset.ids == [file.name for file in files]
+    ways["by way of a pack"] = hasher.encode_image_features(pack.image)
+    ways["a pack's item alone"] = np.concatenate([hasher.encode_image_features(row[None]) for row in pack.image])
+    with Index.open(index) as opened:
+        indexed = np.stack([item.code for item in opened.get([f"photos/{file.name}" for file in files]) if item])
+    different = {way: [f.name for f, a, b in zip(files, codes, indexed, strict=True) if (a != b).any()]
+                 for way, codes in ways.items()}  # fmt: skip
+    assert different == {way: [] for way in ways}
+    for file in files[:2]:
+        [hit] = json.loads(run("search", "--image", file, "--index", index, "-k", "1", "--json"))
+        assert (hit["id"], hit["distance"]) == (f"photos/{file.name}", 0)
+
+
+def test_an_index_of_an_earlier_version_says_so_and_is_encoded_again(place: Path, tmp_path: Path) -> None:
+    photos, model, index = tmp_path / "photos", place / "model", tmp_path / "photos.kh"
+    photos.mkdir()
+    photo(1, (600, 400)).save(photos / "a.jpg")
+    add = ("index", "add", photos, "--model", model, "--index", index)
+    search = ("search", "--image", photos / "a.jpg", "--index", index, "--json")
+    assert invoke(*add).stderr == invoke(*search).stderr == ""
+    with Index.open(index) as opened:
+        [item] = opened.get(["photos/a.jpg"])
+        assert item is not None
+        digest = str(item.metadata["digest"]).partition("-")[2]
+        opened.upsert([item.id], item.code[None] ^ 1, [{**item.metadata, "digest": digest}])
+        opened.note(PICTURES, "")
+    told = invoke(*search)
+    assert json.loads(told.stdout)[0]["distance"] == 128 and told.stderr.count("\n") == 1
+    assert "by another version" in told.stderr
+    run("index", "export", "--index", index, "--out", tmp_path / "old codes")
+    again = invoke(*add)
+    assert again.stderr == "this index was filled by another version of kenthash: its pictures are encoded again\n"
+    assert again.stdout == "0 added, 1 changed, 0 unchanged, 0 removed\n"
+    assert invoke(*add).stderr == "" and json.loads(run(*search))[0]["distance"] == 0
+    run("index", "remove", "photos/a.jpg", "--index", index)
+    with pytest.raises(UsageError, match="another version"):
+        run("index", "add", "--codes", tmp_path / "old codes", "--index", index)
+
+
+def test_pillow_images_are_turned_and_put_on_white(place: Path) -> None:
+    """At full size, for which a lossless file without reductions gives the same code."""
+    hasher = Hasher.load(place / "model")
+    turned, clear = Image.Exif(), Image.new("RGBA", (300, 200))
+    turned[0x0112] = 6
+    stream = BytesIO()
+    photo(1, (300, 200)).save(stream, "PNG", exif=turned)
+    clear.paste(photo(2, (150, 200)))
+    other = BytesIO()
+    clear.save(other, "PNG")
+    for content in (stream.getvalue(), other.getvalue()):
+        assert np.array_equal(hasher.encode_pictures([Image.open(BytesIO(content))]), hasher.encode_pictures([content]))
