@@ -53,7 +53,7 @@ def test_numbers_by_hand() -> None:
     pairs = [(pair.first, pair.second, pair.items, pair.share) for pair in report.pairs]
     assert pairs == [("person", "dog", 2, 1.0), ("person", "kite", 1, 1.0), ("dog", "kite", 1, 1.0)]
     assert found(report, "items without a label: 1;") == ["d"]
-    assert found(report, "text without words: 1") == ["c"]
+    assert found(report, "text that has no words: 1") == ["c"]
     assert found(report, "too few") == []
     assert report.usable
 

@@ -97,7 +97,7 @@ def test_a_set_without_most_of_its_pictures_is_refused(tmp_path: Path) -> None:
 
 def test_parts_that_disagree_or_are_damaged_are_named(tmp_path: Path) -> None:
     write_mat(tmp_path, np.array(["a", "b", "c"]))
-    with pytest.raises(DataError, match=r"caption\.mat: 3 strings do not go to 4 items"):
+    with pytest.raises(DataError, match=r"caption\.mat: 3 strings cannot be divided among 4 items"):
         read_dataset(tmp_path)
     (tmp_path / "caption.mat").unlink()
     with pytest.raises(DataError, match=r"caption\.txt: cannot be read"):

@@ -1,4 +1,4 @@
-"""Is a data set fit to learn from and to search? Counts, co-occurrence, and what to do about what is wrong.
+"""Whether a data set can be learned from and searched: counts, co-occurrence, and what to do about what is wrong.
 
 Co-occurrence is measured as in the paper (appendix on the Chaos Index): the average co-occurring labels of a class c,
 
@@ -26,12 +26,12 @@ from kenthash.errors import DataError
 from kenthash.progress import track
 
 MAX_PAIRS = 20
-BLOCK = 256  # pictures handed to the threads at once, so that an interrupt is obeyed soon
+BLOCK = 256  # pictures handed to the threads at once, so that an interrupt takes effect soon
 SQUARE = Square(224)  # what encoders ask for: JPEG is then decoded at a fraction of its size, yet read to its end
 
 
 def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
-    """Look at all of a data set; `pictures=False` does not open its pictures, which takes the most time."""
+    """Check a data set as a whole; `pictures=False` does not open its pictures, which takes most of the time."""
     problems = [
         *dataset.problems,
         *_id_problems(dataset),
@@ -63,7 +63,7 @@ def feature_problems(rows: dict[str, list[int]]) -> list[DataProblem]:
         DataProblem(
             "error",
             f"rows of {part} with NaN or infinity: {len(bad):,}; they would spread to whole batches",
-            "encode the data again; if it comes back, check the pictures or texts of these rows",
+            "encode the data again; if that does not help, check the pictures or texts of these rows",
             [f"row {row}" for row in bad],
         )
         for part, bad in rows.items()
@@ -84,8 +84,8 @@ def average_cooccurring_labels(labels: NDArray[np.uint8]) -> NDArray[np.float64]
 def _class_counts(dataset: Dataset) -> list[ClassCount]:
     items = dataset.labels.sum(axis=0, dtype=np.int64).tolist()
     acl = np.nan_to_num(average_cooccurring_labels(dataset.labels)).tolist()
-    counts = [ClassCount(*one) for one in zip(dataset.classes, items, acl, strict=True)]
-    return sorted(counts, key=lambda one: (-one.items, one.name))
+    counts = [ClassCount(*values) for values in zip(dataset.classes, items, acl, strict=True)]
+    return sorted(counts, key=lambda counted: (-counted.items, counted.name))
 
 
 def _pair_counts(dataset: Dataset) -> list[PairCount]:
@@ -103,12 +103,12 @@ def _pair_counts(dataset: Dataset) -> list[PairCount]:
 
 
 def _id_problems(dataset: Dataset) -> Iterator[DataProblem]:
-    if twice := [item for item, times in Counter(dataset.ids).items() if times > 1]:
+    if repeated := [item for item, times in Counter(dataset.ids).items() if times > 1]:
         yield DataProblem(
             "error",
-            f"ids that occur more than once: {len(twice):,}; a search result would not say which item it is",
+            f"ids that occur more than once: {len(repeated):,}; a search result would not say which item it is",
             'write one row per item; several texts of a picture go into one row, as "texts": ["...", "..."]',
-            twice,
+            repeated,
         )
 
 
@@ -133,27 +133,27 @@ def _class_problems(classes: list[str]) -> Iterator[DataProblem]:
 
 
 def _label_problems(dataset: Dataset) -> Iterator[DataProblem]:
-    bare = np.flatnonzero(~dataset.labels.any(axis=1)).tolist()
-    if len(bare) == len(dataset):
+    unlabelled = np.flatnonzero(~dataset.labels.any(axis=1)).tolist()
+    if len(unlabelled) == len(dataset):
         yield DataProblem(
             "warning",
-            "no item has a label, so nothing can be learned from these data",
-            "add labels to train on them; to encode and search them with a trained model, none are needed",
+            "no item has a label, so nothing can be learned from this data set",
+            "add labels to train on it; encoding and searching with a trained model need none",
         )
         return
-    if bare:
+    if unlabelled:
         yield DataProblem(
             "warning",
-            f"items without a label: {len(bare):,}; they are relevant to nothing",
-            "label them or take them out before training; searching does not mind them",
-            [dataset.ids[row] for row in bare],
+            f"items without a label: {len(unlabelled):,}; they are relevant to nothing",
+            "label or remove them before training; searching needs no labels",
+            [dataset.ids[row] for row in unlabelled],
         )
     occurs = dataset.labels.max(axis=0).tolist()
     if unused := [name for name, once in zip(dataset.classes, occurs, strict=True) if not once]:
         yield DataProblem(
             "warning",
-            f"classes that never occur: {len(unused):,}; each still takes a proxy in training",
-            "take them out of the list of classes, unless items of them are to come",
+            f"classes that never occur: {len(unused):,}; each still has a proxy in training",
+            "remove them from the list of classes, unless items with them will be added",
             unused,
         )
 
@@ -171,8 +171,8 @@ def _text_problems(dataset: Dataset) -> Iterator[DataProblem]:
     if wordless:
         yield DataProblem(
             "warning",
-            f"items with a text without words: {len(wordless):,}",
-            "write a text, or take the empty ones out: an item may keep its other texts",
+            f"items with a text that has no words: {len(wordless):,}",
+            "write a text, or remove the empty one; other texts of the item can stay",
             wordless,
         )
 
@@ -180,35 +180,35 @@ def _text_problems(dataset: Dataset) -> Iterator[DataProblem]:
 def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[DataProblem]:
     bad: list[str] = []
     same: dict[bytes, list[str]] = defaultdict(list)
-    for item, found in zip(ids, track(_look_at_all(paths), "pictures", len(paths), "pictures"), strict=True):
-        if isinstance(found, str):
-            bad.append(f"{item}: {found}")
-        elif item not in same[found]:
-            same[found].append(item)
+    for item, result in zip(ids, track(_digests(paths), "pictures", len(paths), "pictures"), strict=True):
+        if isinstance(result, str):
+            bad.append(f"{item}: {result}")
+        elif item not in same[result]:
+            same[result].append(item)
     if bad:
         yield DataProblem(
             "error" if len(bad) == len(paths) else "warning",
             f"pictures that cannot be read: {len(bad):,} of {len(paths):,}",
-            "replace these files or take their rows out; `kenthash encode` skips them",
+            "replace these files or remove their rows; `kenthash encode` skips them",
             bad,
         )
-    if twins := [" = ".join(items) for items in same.values() if len(items) > 1]:
+    if copies := [" = ".join(items) for items in same.values() if len(items) > 1]:
         yield DataProblem(
             "warning",
-            f"pictures that are there more than once, byte for byte: {len(twins):,}; a query may find its own copy",
+            f"pictures that occur more than once, byte for byte: {len(copies):,}; a query may find its own copy",
             "keep one of each, with the labels of all",
-            twins,
+            copies,
         )
 
 
-def _look_at_all(paths: list[Path]) -> Iterator[bytes | str]:
+def _digests(paths: list[Path]) -> Iterator[bytes | str]:
     with ThreadPoolExecutor(cores()) as pool:
         for start in range(0, len(paths), BLOCK):
-            yield from pool.map(_look_at, paths[start : start + BLOCK])
+            yield from pool.map(_digest, paths[start : start + BLOCK])
 
 
-def _look_at(path: Path) -> bytes | str:
-    """The digest of a readable picture's file, or why it is not one."""
+def _digest(path: Path) -> bytes | str:
+    """The digest of the file of a readable picture, or why it cannot be read."""
     try:
         to_square(path, SQUARE)
         with path.open("rb") as stream:

@@ -52,7 +52,7 @@ def contact_sheet(
 def _paste(sheet: Image.Image, picture: Path | Image.Image, x: int, y: int) -> None:
     opened = open_picture(picture, CELL) if isinstance(picture, Path) else picture.convert("RGB")
     scale = CELL / max(opened.size)
-    width, height = (max(1, round(side * scale)) for side in opened.size)  # a line of pixels stays one
+    width, height = (max(1, round(side * scale)) for side in opened.size)  # a picture of one row of pixels keeps one
     fitted = opened.resize((width, height), Image.Resampling.LANCZOS)
     ImageDraw.Draw(sheet).rectangle((x - 1, y - 1, x + CELL, y + CELL), fill="white", outline=EDGE)
     sheet.paste(fitted, (x + (CELL - fitted.width) // 2, y + (CELL - fitted.height) // 2))

@@ -12,7 +12,7 @@ from kenthash.errors import DataError
 
 @dataclass(frozen=True)
 class DataProblem:
-    """One thing that is wrong, and what to do about it. With an error the data cannot be used as they are."""
+    """One thing that is wrong, and what to do about it. A data set with an error cannot be used as it is."""
 
     kind: Literal["error", "warning"]
     what: str
@@ -24,10 +24,10 @@ class DataProblem:
 class Dataset:
     """N items of C classes.
 
-    `pictures` and `texts` are None where the source has none at hand (a feature pack keeps only vectors, and its
-    texts are optional). An item has one or more texts: five captions of a COCO photo, the tags of a Flickr one
-    joined by spaces, one empty string where the source has nothing to say of it. `labels` is multi-hot; rows of zeros
-    are legal here, `data check` counts them. Ids are lines of `ids.txt` one day, so a line break in one is refused.
+    `pictures` and `texts` are None where the source has none (a feature pack has only vectors, and its texts are
+    optional). An item has one or more texts: five captions of a COCO photo, the tags of a Flickr photo joined by
+    spaces, or one empty string where the source has no text for it. `labels` is multi-hot; rows of zeros are allowed,
+    and `data check` counts them. Ids become lines of `ids.txt`, so a line break in an id is refused.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Dataset:
     pictures: list[Path] | None = None
     texts: list[list[str]] | None = None
     licence: str = ""
-    notes: list[str] = field(default_factory=list)  # what the reader left out as it should, one line each
+    notes: list[str] = field(default_factory=list)  # what the reader left out by design, one line each
     problems: list[DataProblem] = field(default_factory=list)  # what the reader found wrong
 
     def __post_init__(self) -> None:

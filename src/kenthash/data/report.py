@@ -1,4 +1,4 @@
-"""What `data check` found, as a value, as JSON and as a page that is read at a glance in 80 columns."""
+"""The report of `data check`: as a value, as JSON, and as text in 80 columns."""
 
 import textwrap
 from dataclasses import asdict, dataclass
@@ -7,9 +7,9 @@ from typing import Any
 from kenthash.data.dataset import DataProblem
 
 WIDTH = 80
-SHOWN = 5  # classes and pairs on the page; the JSON has all classes
+SHOWN = 5  # classes and pairs in the text; the JSON has all classes
 EXAMPLES = 3
-LAST_BIN = 10  # labels an item from here on share a line
+LAST_BIN = 10  # items with this many labels or more share a line
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PairCount:
 class Report:
     name: str
     items: int
-    pictures: int | None  # None: the data have none at hand
+    pictures: int | None  # None where the data set holds vectors only
     texts: int | None
     classes: list[ClassCount]  # the most frequent first
     labels_per_item: dict[int, int]  # number of labels -> items
@@ -56,8 +56,8 @@ class Report:
     @property
     def mean_acl(self) -> float:
         """The mean of ACL(c) over the classes that occur."""
-        occurring = [one.acl for one in self.classes if one.items]
-        return sum(occurring) / len(occurring) if occurring else 0.0
+        values = [counted.acl for counted in self.classes if counted.items]
+        return sum(values) / len(values) if values else 0.0
 
     def to_json(self) -> dict[str, Any]:
         summary = {"usable": self.usable, "mean_labels": self.mean_labels, "mean_acl": self.mean_acl}
@@ -75,7 +75,7 @@ class Report:
         pictures = "none here" if self.pictures is None else f"{self.pictures:,}"
         unopened = " (not opened)" if self.pictures and not self.pictures_checked else ""
         texts = "none here" if self.texts is None else f"{self.texts:,}"
-        occurring = [one for one in self.classes if one.items]
+        occurring = [counted for counted in self.classes if counted.items]
         lines = [
             f"{self.name}: {verdict}" + (f", {' and '.join(counts)}" if counts else ", nothing is wrong"),
             "",
@@ -85,7 +85,7 @@ class Report:
             f"  classes   {len(self.classes):,}",
         ]
         if occurring:
-            lines.append(f"  labels    {self.mean_labels:.2f} an item; mean ACL {self.mean_acl:.2f}")
+            lines.append(f"  labels    {self.mean_labels:.2f} per item; mean ACL {self.mean_acl:.2f}")
         return "\n".join(lines)
 
     def _labels(self) -> str:
@@ -97,40 +97,40 @@ class Report:
             bins[name] = bins.get(name, 0) + self.labels_per_item.get(labels, 0)
         top = max(bins.values())
         rows = [f"  {name:>3} {items:>10,}  {'#' * round(50 * items / top)}".rstrip() for name, items in bins.items()]
-        return "\n".join(["labels an item", *rows])
+        return "\n".join(["labels per item", *rows])
 
     def _classes(self) -> str:
-        occurring = [one for one in self.classes if one.items]
+        occurring = [counted for counted in self.classes if counted.items]
         if not occurring:
             return ""
-        by_acl = sorted(occurring, key=lambda one: (-one.acl, one.name))
+        by_acl = sorted(occurring, key=lambda counted: (-counted.acl, counted.name))
         few = SHOWN if len(occurring) >= 2 * SHOWN else len(occurring)
         groups = [("head", occurring[:few])]
         if few == SHOWN:
-            groups += [("tail", occurring[-few:]), ("most company", by_acl[:few]), ("least company", by_acl[-few:])]
+            groups += [("tail", occurring[-few:]), ("highest ACL", by_acl[:few]), ("lowest ACL", by_acl[-few:])]
         lines = [f"{'classes':<46}{'items':>10}{'share':>9}{'ACL':>8}"]
         for group, members in groups:
-            for place, one in enumerate(members):
-                label = group if place == 0 else ""
-                share = one.items / self.items
-                lines.append(f"  {label:<14}{_cut(one.name, 28):<30}{one.items:>10,}{share:>9.1%}{one.acl:>8.2f}")
+            for place, counted in enumerate(members):
+                heading, name = group if place == 0 else "", _cut(counted.name, 28)
+                share = counted.items / self.items
+                lines.append(f"  {heading:<14}{name:<30}{counted.items:>10,}{share:>9.1%}{counted.acl:>8.2f}")
         return "\n".join(lines)
 
     def _pairs(self) -> str:
         if not self.pairs:
             return ""
-        lines = [f"{'together most often':<46}{'items':>10}{'of the rarer':>17}"]
+        lines = [f"{'most frequent pairs':<46}{'items':>10}{'of the rarer':>17}"]
         for pair in self.pairs[:SHOWN]:
             names = f"{_cut(pair.first, 20)} + {_cut(pair.second, 20)}"
             lines.append(f"  {names:<44}{pair.items:>10,}{pair.share:>17.1%}")
         return "\n".join(lines)
 
     def _notes(self) -> str:
-        return "\n".join(["noted by the reader", *(_wrap(one, "  - ") for one in self.notes)]) if self.notes else ""
+        return "\n".join(["notes of the reader", *(_wrap(line, "  - ") for line in self.notes)]) if self.notes else ""
 
     def _problems(self) -> str:
         lines = []
-        for problem in sorted(self.problems, key=lambda one: one.kind):  # errors first
+        for problem in sorted(self.problems, key=lambda problem: problem.kind):  # errors first
             lines.append(_wrap(problem.what, f"{problem.kind}: ", "  "))
             lines += [f"  {_cut(example, WIDTH - 2)}" for example in problem.examples[:EXAMPLES]]
             lines += ["  ..."] * (len(problem.examples) > EXAMPLES)

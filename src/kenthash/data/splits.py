@@ -1,4 +1,4 @@
-"""Splits: who asks, who is learned from, who is searched.
+"""Splits: the rows to query with, to train and validate on, and to search in.
 
 One permutation of the items by seed; query = its first part, train = the next, database = everything but the
 query (so it contains train, as in the field). Protocol `honest` cuts a validation part off the end of train, which
@@ -51,12 +51,12 @@ class Split:
 
     @property
     def items(self) -> int:
-        """How many items were split: whoever loads a split compares this with the data at hand."""
+        """The number of items that were split, to be compared with the data that a loaded split is used on."""
         return len(self.query) + len(self.database)
 
     def validation_database(self) -> Rows:
-        """What validation items are ranked against: themselves, and then training items in the share that these have
-        of the database, so that a choice made here holds there."""
+        """The rows that validation items are ranked against: themselves, then training items in the share that these
+        have of the database, so that what is best here is best there."""
         share = len(self.train) / max(len(self.database) - len(self.train), 1)
         return np.concatenate([self.validation, self.train[: round(share * len(self.validation))]])
 
@@ -97,8 +97,8 @@ def _fault(split: Split) -> str:
 def default_sizes(items: int) -> tuple[int, int]:
     """(query, train): the field's 5,000 and 10,000, scaled down for sets that are too small for them.
 
-    Small sets ask with a tenth and learn from at most half; from 1,000 queries on the tenth is rounded down to
-    hundreds. 20,250 items give 2,000 and 10,000.
+    In small sets a tenth are queries and at most half are trained on; from 1,000 queries on, their number is rounded
+    down to hundreds. 20,250 items give 2,000 and 10,000.
     """
     if items >= FIELD_ITEMS:
         return FIELD_QUERY, FIELD_TRAIN

@@ -1,4 +1,4 @@
-"""Readers: one a format, and `read_dataset`, which knows a format by what is in the folder."""
+"""Readers: one per format, and `read_dataset`, which recognises a format by what is in the folder."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def read_dataset(path: Path) -> Dataset:
         >>> dataset.ids, dataset.texts, dataset.classes
         (['a.jpg'], [['a kite']], ['kite'])
     """
-    path = expand(path).absolute()  # a folder called "." has a name and a parent, too
-    with reading(path):  # looking at what is there may fail, too: a name too long, a folder of somebody else's
+    path = expand(path).absolute()  # so that the folder "." has a name and a parent, too
+    with reading(path):  # looking for files can fail, too: the name is too long, or the folder may not be read
         return _read_known(path)
 
 
@@ -51,7 +51,7 @@ def _read_known(path: Path) -> Dataset:
     if metadata_files(path) or first_picture(path):
         return read_folder(path)  # without any metadata it refuses, and shows what metadata.jsonl looks like
     raise DataError(
-        f"{path}: no data set that is known: looked for metadata.jsonl (picture folder), meta.json with ids.txt "
+        f"{path}: no known data set: looked for metadata.jsonl (picture folder), meta.json with ids.txt "
         "(feature pack), annotations/instances_*2017.json (COCO), im*.jpg with meta/tags (MIRFLICKR-25K), "
         "index.mat and label.mat, ImageList/Imagelist.txt (NUS-WIDE)"
     )

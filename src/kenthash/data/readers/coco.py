@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kenthash.data.dataset import DataProblem, Dataset
-from kenthash.data.readers.source import file_names, inside, multi_hot, note, without_pictures
+from kenthash.data.readers.shared import file_names, inside, multi_hot, note, without_pictures
 from kenthash.errors import DataError
 from kenthash.files import reading
 from kenthash.progress import bar
@@ -58,8 +58,8 @@ def read_coco(path: Path) -> Dataset:
         raise DataError(f"{path}: none of the photos is here: unpack train2017.zip and val2017.zip in this folder")
     if unlabelled:
         notes.append(f"photos left out, no object labelled in them: {unlabelled:,}")
-    if silent := [f"{image:012d}" for image in items if image not in texts]:
-        notes.append(note("photos without a caption", silent))
+    if without_caption := [f"{image:012d}" for image in items if image not in texts]:
+        notes.append(note("photos without a caption", without_caption))
     columns = {category: column for column, category in enumerate(sorted(classes))}
     return Dataset(
         name="coco2017",

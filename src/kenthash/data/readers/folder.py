@@ -22,7 +22,7 @@ from typing import Any
 
 from kenthash.data.dataset import DataProblem, Dataset
 from kenthash.data.pictures import SUFFIXES
-from kenthash.data.readers.source import inside, multi_hot, note, without_pictures
+from kenthash.data.readers.shared import inside, multi_hot, note, without_pictures
 from kenthash.errors import DataError
 from kenthash.files import parse_json, read_json, reading
 
@@ -75,10 +75,10 @@ def read_folder(path: Path) -> Dataset:
     used = sorted({name for names in rows.labels for name in names})
     classes = used if listed is None else listed
     columns = {name: column for column, name in enumerate(classes)}
-    silent = [item for item, texts in zip(rows.ids, rows.texts, strict=True) if not any(texts)]
+    without_text = [item for item, texts in zip(rows.ids, rows.texts, strict=True) if not any(texts)]
     remarks = [
         ("labels left out, not in classes.json", [name for name in used if name not in columns]),
-        ("items without a text", silent if len(silent) < len(rows.ids) else []),
+        ("items without a text", without_text if len(without_text) < len(rows.ids) else []),
     ]
     return Dataset(
         name=path.name,
@@ -86,7 +86,7 @@ def read_folder(path: Path) -> Dataset:
         labels=multi_hot([[columns[name] for name in names if name in columns] for names in rows.labels], len(classes)),
         classes=classes,
         pictures=rows.pictures,
-        texts=rows.texts if len(silent) < len(rows.ids) else None,
+        texts=rows.texts if len(without_text) < len(rows.ids) else None,
         notes=[note(what, which) for what, which in remarks if which],
         problems=problems,
     )
@@ -248,7 +248,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Lines with their ends, as CSV wants them."""
+    """Lines with their ends, which the csv module needs."""
     with reading(path), path.open(encoding="utf-8-sig", newline="") as stream:
         number = 1
         while line := stream.readline(MAX_LINE + 1):

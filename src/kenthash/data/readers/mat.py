@@ -1,9 +1,9 @@
 """The field's three MATLAB files, as published code of cross-modal hashing writes and reads them.
 
     DIR/index.mat    `index`    N picture paths, mostly absolute paths of the machine that wrote them
-    DIR/caption.mat  `caption`  N strings or N cells of strings; or DIR/caption.txt, a line an item
+    DIR/caption.mat  `caption`  N strings or N cells of strings; or DIR/caption.txt, one line per item
     DIR/label.mat    `category` multi-hot [N, C]
-    DIR/classes.txt             optional, a class name a line; without it classes are class_0, class_1, ...
+    DIR/classes.txt             optional, one class name per line; without it classes are class_0, class_1, ...
 
 The pictures are looked for in DIR and in its folders under the longest tail of each path that is there: of
 /home/a/coco/train2017/9.jpg first home/a/coco/train2017/9.jpg, at last 9.jpg. Nothing outside DIR is opened unless
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.source import note, read_lines, subfolders, without_pictures
+from kenthash.data.readers.shared import note, read_lines, subfolders, without_pictures
 from kenthash.errors import DataError
 
 
@@ -47,8 +47,8 @@ def read_mat(path: Path) -> Dataset:
     missing = [name for row, name in enumerate(names) if row not in pictures]
     problems = without_pictures(path, "items left out, no picture file", missing, len(names), "link their folder here")
     notes = []
-    if silent := [names[row] for row in rows if not any(texts[row])]:
-        notes.append(note("items without a text", silent))
+    if without_text := [names[row] for row in rows if not any(texts[row])]:
+        notes.append(note("items without a text", without_text))
     return Dataset(
         name=path.name,
         ids=[pictures[row].relative_to(path).as_posix() for row in rows],
@@ -79,7 +79,7 @@ def _read_texts(path: Path, items: int) -> list[list[str]]:
 
 def _find_pictures(path: Path, names: list[str]) -> dict[int, Path]:
     """Row -> picture, for the rows whose picture is there."""
-    homes = [path, *subfolders(path)]
+    folders = [path, *subfolders(path)]
     ways = [(0, path)]  # (leading parts dropped, folder): what worked for earlier names is tried first
     found = {}
     for row, name in enumerate(names):
@@ -87,9 +87,9 @@ def _find_pictures(path: Path, names: list[str]) -> dict[int, Path]:
         if ".." in parts or "\0" in name:
             continue
         parts = parts[1:] if parts and parts[0] == "/" else parts
-        for way in (*ways, *product(range(len(parts)), homes)):
-            dropped, home = way
-            picture = home.joinpath(*parts[dropped:])
+        for way in (*ways, *product(range(len(parts)), folders)):
+            dropped, folder = way
+            picture = folder.joinpath(*parts[dropped:])
             if dropped < len(parts) and _is_file(picture):
                 found[row] = picture
                 if way not in ways:
@@ -123,7 +123,7 @@ def _read_strings(path: Path, names: tuple[str, ...], rows: int) -> list[list[st
     if table.ndim > 1 and table.shape[0] != rows and table.shape[-1] == rows:
         table = np.moveaxis(table, -1, 0)
     if rows == 0 or table.size % rows or table.size == 0:
-        raise DataError(f"{path}: {table.size} strings do not go to {rows} items")
+        raise DataError(f"{path}: {table.size} strings cannot be divided among {rows} items")
     return [[text for cell in row for text in _flatten(cell) if text] for row in table.reshape(rows, -1)]
 
 

@@ -1,7 +1,7 @@
 """Official MIRFLICKR-25K: Flickr photos with their tags and 24 annotated labels (Huiskes and Lew 2008).
 
-mirflickr25k.zip unpacks to `mirflickr/` with im1.jpg ... im25000.jpg and `meta/tags/tags1.txt` ... (a tag a line).
-mirflickr25k_annotations_v080.zip holds a text file a label with the numbers of its photos, a number a line: the 24
+mirflickr25k.zip unpacks to `mirflickr/` with im1.jpg ... im25000.jpg and `meta/tags/tags1.txt` ... (one tag per line).
+mirflickr25k_annotations_v080.zip holds one text file per label with the numbers of its photos, one per line: the 24
 potential labels (`sky.txt`), 14 of them again in a strict sense (`sky_r1.txt`, subsets that add no photo and are not
 used), and a README. The annotations may lie below, in or beside the photos' folder.
 
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.source import file_names, multi_hot, note, read_lines, without_pictures
+from kenthash.data.readers.shared import file_names, multi_hot, note, read_lines, without_pictures
 from kenthash.errors import DataError
 
 LABELS = (
@@ -53,8 +53,8 @@ def read_mirflickr(path: Path) -> Dataset:
     notes = []
     if unlabelled := sorted(present - labels.keys()):
         notes.append(note("photos left out, none of the 24 labels", [f"im{item}" for item in unlabelled]))
-    if silent := [f"im{item}" for item in items if not texts[item]]:
-        notes.append(note("photos without tags", silent))
+    if untagged := [f"im{item}" for item in items if not texts[item]]:
+        notes.append(note("photos without tags", untagged))
     return Dataset(
         name="mirflickr25k",
         ids=[f"im{item}" for item in items],
@@ -79,7 +79,7 @@ def _annotations(path: Path, photos: Path | None) -> Path | None:
     homes = [path, *([] if photos is None else [photos, photos.parent])]
     named = [home / name for home in homes for name in ANNOTATIONS]
     for folder in [*named, *homes]:
-        # Two of three labels settle it: a folder may by chance hold a file called sky.txt.
+        # Two of three labels are asked for: another folder may hold a file called sky.txt by chance.
         if sum((folder / f"{label}.txt").is_file() for label in ("clouds", "plant_life", "sky")) >= 2:
             return folder
     return None

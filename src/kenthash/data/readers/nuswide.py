@@ -1,8 +1,8 @@
 r"""Official NUS-WIDE: 269,648 Flickr photos with tags and 81 annotated concepts (Chua et al. 2009).
 
-    DIR/ImageList/Imagelist.txt                 a photo a line: actor\0001_2124494179.jpg (folder, number_FlickrId)
-    DIR/Groundtruth/AllLabels/Labels_actor.txt  ... 81 files, a 0 or 1 a line in the order of the image list
-    DIR/NUS_WID_Tags/All_Tags.txt               a photo a line: its Flickr id, spaces, its tags
+    DIR/ImageList/Imagelist.txt                 one photo per line: actor\0001_2124494179.jpg (folder, number_FlickrId)
+    DIR/Groundtruth/AllLabels/Labels_actor.txt  ... 81 files, 0 or 1 per line in the order of the image list
+    DIR/NUS_WID_Tags/All_Tags.txt               one photo per line: its Flickr id, spaces, its tags
     DIR/Flickr/actor/0001_2124494179.jpg        ... 704 folders; or all photos flat in DIR/images/
 
 Any of the four may also lie one folder deeper, as archives unpack in different ways.
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.source import file_names, inside, note, read_lines, subfolders, without_pictures
+from kenthash.data.readers.shared import file_names, inside, note, read_lines, subfolders, without_pictures
 from kenthash.errors import DataError
 from kenthash.files import reading
 
@@ -51,8 +51,8 @@ def read_nuswide(path: Path) -> Dataset:
     rows = list(found)
     texts = _read_tags(tags)
     notes = [f"photos left out, none of the {KEPT} most frequent concepts: {len(names) - len(labelled):,}"]
-    if silent := [names[row] for row in rows if not texts.get(_flickr_id(names[row]))]:
-        notes.append(note("photos without tags", silent))
+    if untagged := [names[row] for row in rows if not texts.get(_flickr_id(names[row]))]:
+        notes.append(note("photos without tags", untagged))
     return Dataset(
         name="nuswide",
         ids=[names[row].removesuffix(".jpg") for row in rows],
@@ -88,7 +88,7 @@ def _read_image_list(path: Path) -> list[str]:
 
 
 def _read_labels(folder: Path, photos: int) -> dict[str, NDArray[np.uint8]]:
-    """Concept -> 0 or 1 a photo."""
+    """Concept -> 0 or 1 for each photo."""
     files = sorted(folder.glob("Labels_*.txt"))
     if len(files) != CONCEPTS:
         raise DataError(f"{folder}: {len(files)} files Labels_*.txt, not {CONCEPTS}: unpack Groundtruth.zip again")
@@ -97,9 +97,9 @@ def _read_labels(folder: Path, photos: int) -> dict[str, NDArray[np.uint8]]:
         with reading(file):
             text = np.frombuffer(file.read_bytes(), dtype=np.uint8)
         digits = (text == ord("0")) | (text == ord("1"))
-        strange = ~digits & ~np.isin(text, np.frombuffer(b" \t\r\n", dtype=np.uint8))
-        if strange.any() or (digits[1:] & digits[:-1]).any():
-            line = int((text[: int(strange.argmax())] == ord("\n")).sum()) + 1 if strange.any() else 0
+        other = ~digits & ~np.isin(text, np.frombuffer(b" \t\r\n", dtype=np.uint8))
+        if other.any() or (digits[1:] & digits[:-1]).any():
+            line = int((text[: int(other.argmax())] == ord("\n")).sum()) + 1 if other.any() else 0
             raise DataError(f"{file}{f':{line}' if line else ''}: every line must be 0 or 1")
         if digits.sum() != photos:
             raise DataError(f"{file}: {digits.sum():,} lines, but the image list has {photos:,}")

@@ -1,4 +1,4 @@
-"""Tell a scene in English: some of its things, by one of their names, with numbers, relations and the place.
+"""Describe a scene in English: some of its things, by one of their names, with numbers, relations and the place.
 
 No caption lists the labels: things are left out, named by other words than their class, or counted together. Where they
 stand is said only of what holds for every pair: of "two dogs behind a car", each dog stands behind the car.
@@ -14,8 +14,8 @@ from numpy.random import Generator
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.scene import Scene, Thing, choose
 
-# Whoever tells the same picture again tends to the same words: some classes of an item are never called by their name,
-# the others often are.
+# Captions of one picture tend to use the same words: some classes of an item are never called by their name, the others
+# often are.
 NEVER_NAMED = 0.3
 PLAIN_NAME = 0.75
 NAMED_COLOUR = 0.25
@@ -44,7 +44,7 @@ _PREPOSITION = re.compile(r" (?=(?:of|with|in|on|under|at|for|from) )")
 
 @dataclass(frozen=True)
 class Noun:
-    """A group of things of one class as a caption tells it."""
+    """A group of things of one class as a caption describes it."""
 
     things: tuple[Thing, ...]
     words: str
@@ -71,13 +71,13 @@ def _caption(scene: Scene, catalogue: Catalogue, unnamed: set[str], rng: Generat
     groups = _groups(scene, on_table="table" in fields)
     if not groups or (alone and len(groups) > 1):
         return ""
-    want = 1 + choose(rng, range(len(MENTIONED)), MENTIONED)
-    told = [_noun(group, catalogue, unnamed, rng) for group in _salient(groups, min(want, len(groups)), rng)]
-    filled = {name: _field(name, told, scene, catalogue, rng) for name in sorted(fields - {"rel", "b", "rest"})}
+    count = 1 + choose(rng, range(len(MENTIONED)), MENTIONED)
+    mentioned = [_noun(group, catalogue, unnamed, rng) for group in _salient(groups, min(count, len(groups)), rng)]
+    filled = {name: _field(name, mentioned, scene, catalogue, rng) for name in sorted(fields - {"rel", "b", "rest"})}
     if "b" in fields:
-        filled |= _related(told, catalogue, rng)
+        filled |= _related(mentioned, catalogue, rng)
     if "rest" in fields:
-        filled["rest"] = enumerate_nouns([noun.words for noun in told[1:]])
+        filled["rest"] = enumerate_nouns([noun.words for noun in mentioned[1:]])
     return sentence(text.format(**filled)) if all(filled.values()) else ""
 
 
@@ -90,7 +90,7 @@ def _groups(scene: Scene, on_table: bool) -> list[list[Thing]]:
 
 
 def _salient(groups: list[list[Thing]], count: int, rng: Generator) -> list[list[Thing]]:
-    """So many groups in random order; the larger they are in the picture, the sooner they are told."""
+    """So many groups in random order; the larger they are in the picture, the sooner they are mentioned."""
     sizes = [sum(thing.width * thing.height for thing in group) for group in groups]
     keys = [float(rng.exponential()) / (0.005 + size) for size in sizes]
     return [group for _, group in sorted(zip(keys, groups, strict=True), key=lambda pair: pair[0])][:count]
@@ -119,19 +119,19 @@ def _noun(things: Sequence[Thing], catalogue: Catalogue, unnamed: set[str], rng:
     return Noun(tuple(things), words, number > 1, choose(rng, doing) if doing else "")
 
 
-def _field(name: str, told: list[Noun], scene: Scene, catalogue: Catalogue, rng: Generator) -> str:
-    phrases, subject = catalogue.phrases, told[0]
+def _field(name: str, mentioned: list[Noun], scene: Scene, catalogue: Catalogue, rng: Generator) -> str:
+    phrases, subject = catalogue.phrases, mentioned[0]
     match name:
         case "a":
             return subject.words
         case "list":
-            return enumerate_nouns([noun.words for noun in told])
+            return enumerate_nouns([noun.words for noun in mentioned])
         case "doing":
             return subject.doing
         case "is":
             return "are" if subject.many else "is"
         case "are":
-            return "are" if subject.many or len(told) > 1 else "is"
+            return "are" if subject.many or len(mentioned) > 1 else "is"
         case "place":
             return choose(rng, scene.place.at)
         case "called":
@@ -151,10 +151,10 @@ def _one_of(options: Sequence[str], rng: Generator) -> str:
     return choose(rng, options) if options else ""
 
 
-def _related(told: list[Noun], catalogue: Catalogue, rng: Generator) -> dict[str, str]:
+def _related(mentioned: list[Noun], catalogue: Catalogue, rng: Generator) -> dict[str, str]:
     """The subject's relation to the first of the others that it has one to."""
-    for other in told[1:]:
-        names = relations(told[0].things, other.things)
+    for other in mentioned[1:]:
+        names = relations(mentioned[0].things, other.things)
         if names:
             return {"b": other.words, "rel": choose(rng, catalogue.phrases.relations[choose(rng, names)])}
     return {"b": ""}

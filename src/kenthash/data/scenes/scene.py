@@ -195,7 +195,7 @@ def _group(catalogue: Catalogue, stage: Stage, name: str, rng: Generator) -> Gro
 
 
 def dress_up(catalogue: Catalogue, look: Look, rng: Generator) -> tuple[Style, str]:
-    """A style for the look, and the name of its colour where captions may tell it."""
+    """A style for the look, and the name of its colour where captions may name it."""
     code = choose(rng, look.codes).replace("{s}", choose(rng, SKIN_TONES))
     exchange: list[tuple[str, str]] = [(c, "") for c in catalogue.palette[look.drop]] if look.drop else []
     if look.skin:
@@ -270,7 +270,7 @@ class _Layout:
         )
 
     def place_group(self, group: Group) -> None:
-        """The first stands anywhere, the others beside it; whoever finds no room is not in the scene."""
+        """The first stands anywhere, the others beside it; those for which there is no space are left out."""
         far, near = self.depth_range(group.zone)
         jitter = float(self.rng.lognormal(0.0, 0.12))
         if group.zone in ("sky", "sea"):
@@ -360,7 +360,7 @@ def make_scene(catalogue: Catalogue, rng: Generator) -> Scene:
         clutter = chosen_extras(stage.place.clutter, stage, rng)
         for group in sorted(fill_stage(catalogue, stage, rng), key=lambda g: -max(m[0].size for m in g.members)):
             layout.place_group(group)
-        layout.place_extras(stage.place.clutter, clutter)  # in the room that the things leave
+        layout.place_extras(stage.place.clutter, clutter)  # in the space that the things leave
         if any(thing.look for thing in layout.things):
             things = tuple(sorted(layout.scenery + layout.things, key=lambda thing: thing.order))
             return Scene(stage.place, stage.light, stage.horizon, stage.shore, stage.table, things, tuple(back))
