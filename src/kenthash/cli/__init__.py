@@ -1,33 +1,49 @@
-"""The `kenthash` command. One short function a command; the logic lives in the rooms they call.
+"""The `kenthash` command: one short function per command, which parses, calls the package and prints.
 
 Standard output carries results only (with --json: one JSON value); logs, progress and errors go to standard error.
-Exit code 0: done, 1: failed, 2: misused. The rooms are imported inside the commands, so that `--help` is quick.
+Exit code 0: done, 1: failed, 2: misused. Commands import what they need when they are called, so that `--help` is fast.
 """
 
 import logging
 import sys
+from pathlib import Path
 
 import typer
 
-from kenthash.cli import analyze, bench, compare, data, demo, encode, export, index, reproduce, search, serve, train
+from kenthash.cli import bench, data, export, index, search, serve, studies, train
 from kenthash.errors import KenthashError
 
 app = typer.Typer(
     name="kenthash",
-    help="Text and picture search in a few bytes an item, and the study of how to learn such codes.",
+    help="Text and picture search in a few bytes per item, and the study of how to learn such codes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("demo")(demo.demo)
+
+
+@app.command()
+def demo(
+    out: Path = typer.Option(Path("demo"), help="The folder for everything that the demo writes."),
+    items: int = typer.Option(4_000, min=200, help="The number of pictures to generate."),
+) -> None:
+    """Run everything once: generate pictures, encode them, learn codes, evaluate them, build an index and search it.
+
+    Finished parts are kept: a second run reuses them.
+    """
+    from kenthash.demo import run_demo
+
+    run_demo(out, items, typer.echo)
+
+
 app.add_typer(data.app, name="data")
-app.command("encode")(encode.encode)
+app.command("encode")(data.encode)
 app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)
-app.command("compare")(compare.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.command("analyze")(analyze.analyze)
+app.command("compare")(studies.compare)
+app.command("reproduce")(studies.reproduce)
+app.command("analyze")(studies.analyze)
 app.command("export")(export.export)
 app.add_typer(index.app, name="index")
 app.command("search")(search.search)
@@ -38,7 +54,7 @@ app.add_typer(bench.app, name="bench")
 @app.callback(invoke_without_command=True)
 def options(
     version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what is done on standard error."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log progress on standard error."),
 ) -> None:
     logging.basicConfig(
         stream=sys.stderr,
@@ -58,7 +74,7 @@ def main() -> None:
     except KenthashError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except OSError as error:  # a full disk, a folder that may not be written: outside kenthash, so no trace
+    except OSError as error:  # such as a full disk or a read-only folder: not a fault of kenthash, so no trace
         logging.info("where it happened", exc_info=True)
         where = "" if error.filename is None else f"{error.filename}: "
         print(f"error: {where}{error.strerror or ' '.join(str(error).split())}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`kenthash bench`: what things cost here, beside what they are compared with, in one run."""
+"""`kenthash bench`: speed on this machine, as ratios to named peers in the same run."""
 
 import json
 from pathlib import Path
@@ -21,11 +21,11 @@ def show(figures: dict[str, float], as_json: bool) -> None:
 def encode(
     pictures: Path | None = typer.Option(None, help="A folder of pictures. [default: photos made for this]"),
     encoder: str = typer.Option("light", help="As for `kenthash encode`."),
-    items: int = typer.Option(512, min=1, help="Pictures to take."),
+    items: int = typer.Option(512, min=1, help="The number of pictures to encode."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """Encoding from picture files, beside the bare forward pass on the same pictures."""
+    """Encoding from picture files, compared with the bare forward pass on the same pictures."""
     from kenthash.bench.encode import bench_encode
     from kenthash.encoders import check_device
 
@@ -34,14 +34,14 @@ def encode(
 
 @app.command("eval")
 def evaluation(
-    queries: int = typer.Option(5_000, min=1, help="Queries; the field's way takes some 20 ms for each."),
+    queries: int = typer.Option(5_000, min=1, help="The number of queries; the usual method takes 20 ms for each."),
     items: int = typer.Option(117_218, min=1, help="Database items, as many as in MS COCO."),
     bits: int = typer.Option(64, help="Code length, a multiple of 8."),
-    classes: int = typer.Option(80, min=1, help="Classes of the labels."),
-    rounds: int = typer.Option(2, min=1, help="Alternating runs of which the best counts."),
+    classes: int = typer.Option(80, min=1, help="The number of classes."),
+    rounds: int = typer.Option(2, min=1, help="Alternating runs, of which the best counts."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """mAP from histograms, beside the field's way (a sort for every query) on the same codes."""
+    """mAP from histograms, compared with the usual method (one sort per query) on the same codes."""
     from kenthash.bench.evaluation import bench_eval, render
 
     result = bench_eval(queries, items, bits, classes, rounds)
@@ -50,10 +50,10 @@ def evaluation(
 
 @app.command("train")
 def train(
-    blocks: int = typer.Option(20, min=1, help="Blocks of ten steps a contestant; the fastest counts."),
+    blocks: int = typer.Option(20, min=1, help="Blocks of ten steps per contestant, of which the fastest counts."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """A KDPH step beside a DSPH step, with more classes, and the memory of 10,000 classes."""
+    """A KDPH step compared with a DSPH step, with more classes, its assignments, and the memory of 10,000 classes."""
     from kenthash.bench.training import bench_train
 
     show(bench_train(blocks), as_json)
@@ -61,13 +61,13 @@ def train(
 
 @app.command("search")
 def search(
-    sizes: str = typer.Option("1000000,10000000", help="Items, separated by commas; 10 million take some minutes."),
+    sizes: str = typer.Option("1000000,10000000", help="Numbers of items, separated by commas."),
     kinds: str = typer.Option("clustered,uniform", help="Kinds of codes, separated by commas."),
-    rounds: int = typer.Option(3, min=1, help="Alternating runs of single queries of which the best counts."),
-    durable: int = typer.Option(1_000_000, min=0, help="Items of an index on disk to time as well; 0 for none."),
+    rounds: int = typer.Option(3, min=1, help="Alternating runs of single queries, of which the best counts."),
+    durable: int = typer.Option(1_000_000, min=0, help="The number of items of an index on disk, timed too; 0: none."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """Exact search in 64-bit codes, beside faiss, pynear and usearch (as far as they are installed)."""
+    """Exact search in 64-bit codes, compared with faiss, pynear and usearch (as far as they are installed)."""
     from kenthash.bench.search import KINDS, LEAST, bench_index, bench_search, render
     from kenthash.errors import UsageError
 
@@ -83,12 +83,12 @@ def search(
 
 @app.command("serve")
 def serve(
-    items: int = typer.Option(1_000_000, min=1000, help="Codes in the index."),
-    seconds: float = typer.Option(10.0, min=1, help="For each kind of request."),
-    minutes: float = typer.Option(0.0, min=0, help="At the fixed rate for so long: figures by minute, and memory."),
+    items: int = typer.Option(1_000_000, min=1000, help="The number of codes in the index."),
+    seconds: float = typer.Option(10.0, min=1, help="The duration for each kind of request."),
+    minutes: float = typer.Option(0.0, min=0, help="The duration at the fixed rate, with figures per minute."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """The HTTP service: requests a second and their times, by id (engine and HTTP) and by words (with the encoder)."""
+    """The HTTP service: requests per second and their times, by id (engine and HTTP) and by words (with encoder)."""
     from kenthash.bench.serve import bench_serve, render
 
     result = bench_serve(items, seconds, minutes)

@@ -1,4 +1,4 @@
-"""`kenthash index`: put pictures or codes into an index, and look after it."""
+"""`kenthash index`: add pictures or codes to an index, list, export and remove them."""
 
 import json
 from dataclasses import asdict
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import typer
 
-app = typer.Typer(help="Put pictures into an index, and look after it.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Add, list, export and remove the items of an index.", no_args_is_help=True, rich_markup_mode=None
+)
 
 INDEX = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://...")
 JSON = typer.Option(False, "--json", help="Print the result as one JSON value.")
@@ -24,7 +26,8 @@ def add(
 ) -> None:
     """Add the pictures of a folder, or bring them up to date: new and changed ones are encoded, removed ones dropped.
 
-    Interrupted or killed, the same command goes on where it was. Keys of metadata.jsonl become metadata to filter by.
+    After an interruption the same command continues where it stopped. The keys of metadata.jsonl become metadata, by
+    which searches can be filtered.
 
     \b
         kenthash index add photos --model runs/photos-64 --index photos.kh
@@ -90,7 +93,7 @@ def remove(
     index: str = INDEX,
     as_json: bool = JSON,
 ) -> None:
-    """Remove items by id; unknown ids are ignored. Prints how many there were."""
+    """Remove items by id; unknown ids are ignored. Prints the number removed."""
     from kenthash.search import Index
 
     with Index.open(index) as opened:
@@ -101,8 +104,8 @@ def remove(
 @app.command("list")
 def list_items(
     index: str = INDEX,
-    after: str = typer.Option("", help="Begin after this id."),
-    limit: int = typer.Option(1000, min=1, help="At most so many."),
+    after: str = typer.Option("", help="Start after this id."),
+    limit: int = typer.Option(1000, min=1, help="The largest number of ids to print."),
     as_json: bool = JSON,
 ) -> None:
     """List ids in order."""
@@ -120,7 +123,7 @@ def export(
     kind: str = typer.Option("npy", "--format", help="npy, parquet or faiss (an IndexBinaryFlat)."),
     as_json: bool = JSON,
 ) -> None:
-    """Write ids, codes and metadata out, for other tools or for `index add --codes`. Prints how many."""
+    """Write ids, codes and metadata out, for other tools or for `index add --codes`. Prints the number of items."""
     from kenthash.search import Index
     from kenthash.search.moving import export_index
 

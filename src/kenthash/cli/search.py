@@ -1,8 +1,11 @@
-"""`kenthash search`."""
+"""`kenthash search`: find items of an index by words, by a picture or by another item, and show them."""
 
+import base64
 import json
+import os
 import shutil
 import sys
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,21 +16,26 @@ if TYPE_CHECKING:
     from kenthash.search import Hits, Index
     from kenthash.search.engine import Metadata
 
+THUMBNAIL_SIDE = 160  # pixels
+THUMBNAIL_LINES = 4  # height of a thumbnail in lines of text
+KITTY_CHUNK = 4096  # characters that kitty accepts at a time
+
 
 def search(
     words: str | None = typer.Argument(None, help="What to look for, in words."),
     index: str = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://..."),
     image: Path | None = typer.Option(None, help="Look for pictures like this file."),
     like: str | None = typer.Option(None, help="Look for items like this one of the index, given by its id."),
-    k: int = typer.Option(10, "-k", min=1, max=10_000, help="How many to find."),
-    radius: int | None = typer.Option(None, min=0, help="Leave out what differs in more bits."),
+    k: int = typer.Option(10, "-k", min=1, max=10_000, help="The number of items to find."),
+    radius: int | None = typer.Option(None, min=0, help="Leave out items that differ in more bits than this."),
     filter: str | None = typer.Option(None, "--filter", help="\"place = 'beach' and year >= 2020\", on metadata."),
     model: Path | None = typer.Option(
         None, help="The run that encodes the query. [default: the one noted in the index]"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the hits as one JSON value."),
 ) -> None:
-    """Find pictures by words, by a picture, or by an item of the index. Exact: the k nearest codes, nearest first.
+    """Find pictures by words, by a picture, or by an item of the index. Prints the k nearest codes, nearest first; the
+    search is exact.
 
     \b
         kenthash search "two dogs and a kite" --index photos.kh
@@ -77,22 +85,20 @@ def _record(hits: "Hits", i: int) -> dict[str, object]:
 
 
 def _show(hits: "Hits", keep: list[int], bits: int) -> None:
-    from kenthash.cli import thumbnails
-
     if not keep:
         typer.echo("nothing found", err=True)
-    how = thumbnails.protocol()
-    wide = max((len(hits.ids[i]) for i in keep), default=0)
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    protocol = _thumbnail_protocol()
+    id_width = max((len(hits.ids[i]) for i in keep), default=0)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     for rank, i in enumerate(keep, 1):
         entry = hits.metadata[i]
-        if how and isinstance(path := entry.get("path"), str):
-            typer.echo(thumbnails.escape(Path(path), how), nl=False)
-        line = f"{rank:>3}  {hits.distances[i]:>3} of {bits} bits differ  {hits.ids[i]:<{wide}}  "
-        typer.echo((line + _plain(_told(entry))[: max(room - len(line), 20)]).rstrip())
+        if protocol and isinstance(path := entry.get("path"), str):
+            typer.echo(_thumbnail(Path(path), protocol), nl=False)
+        line = f"{rank:>3}  {hits.distances[i]:>3} of {bits} bits differ  {hits.ids[i]:<{id_width}}  "
+        typer.echo((line + _printable(_description(entry))[: max(columns - len(line), 20)]).rstrip())
 
 
-def _told(entry: "Metadata") -> str:
+def _description(entry: "Metadata") -> str:
     """The first text of an item, as on the page, or else its labels."""
     from kenthash.search.engine import texts_of
 
@@ -100,6 +106,42 @@ def _told(entry: "Metadata") -> str:
     return texts[0] if texts else ", ".join(labels) if isinstance(labels, list) else str(labels or "")
 
 
-def _plain(text: str) -> str:
-    """Without characters that would command the terminal."""
+def _printable(text: str) -> str:
+    """Without control characters, which could change the terminal's state."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _thumbnail_protocol() -> str | None:
+    """How the terminal shows pictures, by its environment variables: "kitty", "iterm", or None for not at all.
+
+    Pipes, files and tmux show none.
+    """
+    if not sys.stdout.isatty() or os.environ.get("TMUX") or os.environ.get("TERM", "").startswith("screen"):
+        return None
+    if os.environ.get("KITTY_WINDOW_ID") or os.environ.get("TERM") in ("xterm-kitty", "xterm-ghostty"):
+        return "kitty"
+    if os.environ.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
+        return "iterm"
+    return None
+
+
+def _thumbnail(path: Path, protocol: str) -> str:
+    """The characters that draw a picture file in the terminal; none where the file cannot be opened any more."""
+    from kenthash.data.pictures import BadPicture, open_picture
+
+    try:
+        picture = open_picture(path, THUMBNAIL_SIDE)
+    except BadPicture:
+        return ""
+    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    stream = BytesIO()
+    picture.save(stream, "PNG")
+    data = base64.b64encode(stream.getvalue()).decode()
+    if protocol == "iterm":
+        return f"\x1b]1337;File=inline=1;height={THUMBNAIL_LINES}:{data}\a\n"
+    parts = [data[i : i + KITTY_CHUNK] for i in range(0, len(data), KITTY_CHUNK)]
+    drawn = []
+    for number, part in enumerate(parts):
+        first = f"a=T,f=100,r={THUMBNAIL_LINES}," if number == 0 else ""
+        drawn.append(f"\x1b_G{first}m={int(number < len(parts) - 1)};{part}\x1b\\")
+    return "".join(drawn) + "\n"

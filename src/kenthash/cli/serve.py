@@ -1,4 +1,4 @@
-"""`kenthash serve`."""
+"""`kenthash serve`: the HTTP service and the page."""
 
 import json
 import math
@@ -13,21 +13,21 @@ import typer
 def serve(
     index: str = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://..."),
     model: Path | None = typer.Option(None, help="The run that encodes queries. [default: the one noted in the index]"),
-    host: str = typer.Option("127.0.0.1", help="The address to listen on; others than loopback need a key."),
-    port: int = typer.Option(8000, min=0, max=65535, help="The port; 0 for any that is free."),
-    api_key_file: Path | None = typer.Option(None, help="A file with the key that requests must bring."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on; any other than loopback needs a key."),
+    port: int = typer.Option(8000, min=0, max=65535, help="The port; 0 for any free one."),
+    api_key_file: Path | None = typer.Option(None, help="A file with the key that requests must send."),
     writable: bool = typer.Option(False, "--writable", help="Let requests add, change and remove items."),
     pictures: list[Path] = typer.Option([], help="Show only pictures below this folder. [default: those indexed]"),
     timeout: float = typer.Option(30.0, min=0.1, help="Seconds that a request may take."),
     max_upload: int = typer.Option(20, min=1, help="MiB that a request may send."),
-    max_requests: int = typer.Option(64, min=1, help="Requests at work at once; more are told to come back (503)."),
+    max_requests: int = typer.Option(64, min=1, help="Requests processed at once; more get status 503."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
-    log_queries: bool = typer.Option(False, "--log-queries", help="Log what people look for, too."),
+    log_queries: bool = typer.Option(False, "--log-queries", help="Also log the words of queries."),
     show: bool = typer.Option(False, "--open", help="Open the page in a browser, where there is a screen."),
     as_json: bool = typer.Option(False, "--json", help="Print the address as one JSON value."),
 ) -> None:
     """Serve an index: a page to search with, and an HTTP API (/docs). Prints its address; logs are JSON lines on
-    standard error. SIGTERM ends it after the requests at work; SIGHUP, or a change on disk, loads index and model anew.
+    standard error. SIGTERM ends it after the current requests; SIGHUP, or a change on disk, reloads index and model.
 
     \b
         kenthash serve --index photos.kh
@@ -64,7 +64,7 @@ def serve(
 
     def started(url: str, items: int) -> None:
         typer.echo(json.dumps({"url": url, "items": items}) if as_json else f"{items:,} items at {url}")
-        # Without a screen `webbrowser` would start a browser for the terminal, in the way of the log.
+        # Without a screen `webbrowser` would start a text browser over the log.
         if show and (sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()):
             webbrowser.open(url)
 

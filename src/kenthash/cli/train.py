@@ -15,21 +15,23 @@ class TieRule(StrEnum):
 
 
 def train(
-    data: Path | None = typer.Option(None, help="A feature pack, or a folder that a reader knows."),
+    data: Path | None = typer.Option(None, help="A feature pack, or a folder in a layout that `data check` reads."),
     out: Path = typer.Option(..., help="The run folder to write."),
     method: str | None = typer.Option(None, help="The method to train. [default: the recipe's, else kaph]"),
     bits: int | None = typer.Option(None, help="Code length, a multiple of 8. [default: the recipe's, else 64]"),
-    seed: int | None = typer.Option(None, help="Of the split and of all randomness. [default: the recipe's, else 0]"),
-    recipe: str | None = typer.Option(None, help="A YAML file, or the name of a recipe that comes with kenthash."),
+    seed: int | None = typer.Option(
+        None, help="Seed of the split and all random numbers. [default: the recipe's, else 0]"
+    ),
+    recipe: str | None = typer.Option(None, help="A YAML file, or the name of a recipe of this package."),
     assignments: list[str] = typer.Option([], "--set", help="Change one value: --set settings.epsilon=20"),
-    resume: bool = typer.Option(False, "--resume", help="Go on with the unfinished run in --out."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the unfinished run in --out."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = typer.Option(False, "--json", help="Print the run's metrics as JSON."),
 ) -> None:
     """Train a method and evaluate it once, into a run folder.
 
-    Settings are, each over the one before: the defaults, what the method changes, the recipe, the options. The result
-    is written to the run's recipe.yaml, from which the same run can be made again.
+    Settings come from the defaults, the method, the recipe and the options; each overrides the ones before it. The
+    result is written to the run's recipe.yaml, from which the same run can be repeated.
 
     \b
         kenthash train --data packs/scenes --bits 64 --out runs/scenes-64
@@ -68,8 +70,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run on its query set; writes metrics.json and figures into the run folder.
 
-    Figures are of signed codes. mAP is over the whole database, relevant means at least one common label, and items at
-    the same distance count by the exact expectation over their orders unless --ties says otherwise.
+    Figures are those of binary codes. mAP is over the whole database, an item is relevant if it shares a label with the
+    query, and items at the same distance count by the exact expectation over their orders unless --ties says otherwise.
 
     \b
         kenthash evaluate runs/scenes-64
