@@ -1,5 +1,6 @@
 """One suite for every engine, on real servers, against brute force."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -72,6 +73,26 @@ def test_life(target: Callable[[str], str]) -> None:
         assert index.list_ids(ordered[99], 7) == ordered[100:107]
         with pytest.raises(UsageError):
             index.search(np.zeros((1, 4), np.uint8))
+
+
+def test_label_counts(target: Callable[[str], str]) -> None:
+    rng = np.random.default_rng(3)
+    ids, codes = names(rng, 400), clustered(rng, 400, 64)
+    known = [f"label {i}" for i in range(30)] + ["", "it's", '"quoted"', "Ä", "ä", "\U0001f415", "\uffee"]
+    metadata: list[Metadata] = [{"labels": rng.choice(known, n % 5).tolist()} for n in range(400)]
+    metadata[:4] = [{}, {"labels": None}, {"labels": "dog"}, {"labels": ["twice", "twice"], "other": ["dog"]}]
+    with Index.create(target("labels"), bits=64) as index:
+        assert index.label_counts() == []
+        index.add(ids, codes, metadata)
+        index.upsert(ids[100:101], codes[:1], [{"labels": ["twice"]}])
+        index.remove(ids[200:250])
+        held = [*metadata[:100], {"labels": ["twice"]}, *metadata[101:200], *metadata[250:]]
+        counts = Counter(x for one in held if isinstance(one.get("labels"), list) for x in set(one["labels"]))
+        expected = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        assert index.label_counts(1000) == expected and ("twice", 2) in expected
+        assert index.label_counts(7) == expected[:7]
+        with pytest.raises(UsageError, match="limit"):
+            index.label_counts(0)
 
 
 def test_what_is_not_an_index(target: Callable[[str], str]) -> None:

@@ -81,6 +81,10 @@ class Engine(Protocol):
     def list_ids(self, after: str, limit: int) -> list[str]:
         """Up to `limit` ids that come after `after` ("" for the first), in plain string order."""
 
+    def label_counts(self, limit: int) -> list[tuple[str, int]]:
+        """The labels of the most items, each with their number: the largest first, then in plain string order. Labels
+        are what metadata hold as `labels`, where that is a list."""
+
     def notes(self) -> dict[str, str]:
         """What has been noted about the index as a whole, such as the model that its codes come from."""
 

@@ -117,6 +117,12 @@ class Index:
         (start,) = _strings(after)
         return self._open_engine().list_ids(start, limit)
 
+    def label_counts(self, limit: int = 100) -> list[tuple[str, int]]:
+        """The labels of the most items, each with the number of items that have it in their list `labels`."""
+        if not 1 <= limit <= MAX_K:
+            raise UsageError(f"limit {limit}: must be from 1 to {MAX_K:,}")
+        return self._open_engine().label_counts(limit)
+
     def notes(self) -> dict[str, str]:
         return self._open_engine().notes()
 

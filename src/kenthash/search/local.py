@@ -83,6 +83,10 @@ class LocalEngine:
         with self.connections.one() as store:
             return store.list_ids(after, limit)
 
+    def label_counts(self, limit: int) -> list[tuple[str, int]]:
+        with self.connections.one() as store:
+            return store.label_counts(limit)
+
     def notes(self) -> dict[str, str]:
         with self.connections.one() as store:
             return store.notes()

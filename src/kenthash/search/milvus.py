@@ -13,6 +13,7 @@ the ids first, so two writers that add one id in the same instant are not told o
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -43,6 +44,10 @@ MAX_TOP = 16_384  # results of one query in one request
 REQUEST_HITS = 200_000  # of one search
 REQUEST_IDS = 4096  # asked for or deleted at once: at most 24 MB of text
 REQUEST_ROWS = 500  # looked up with their metadata: at most 32 MB
+LABEL_ROWS = 2000  # whose labels are counted at once: at most 128 MB, as a rule 1
+MAX_LABELS = 1_000_000  # told apart
+
+LABELLED = f'(exists {FIELD}["m"]["labels"])'
 
 T = TypeVar("T")
 
@@ -174,6 +179,20 @@ class MilvusEngine:
             if len(page) < wanted:
                 break
         return ids
+
+    def label_counts(self, limit: int) -> list[tuple[str, int]]:
+        """Milvus does not aggregate: all items that have labels are fetched, a page at a time. Of more than MAX_LABELS
+        different labels the rarest are forgotten on the way, and may be counted short."""
+        counts: Counter[str] = Counter()
+        last = ""
+        while page := self._query(f"{LABELLED} and id > {quoted(last)}", ["id", FIELD], LABEL_ROWS):
+            for row in page:
+                labels = restored(row[FIELD])["labels"]
+                counts.update(set(labels) if isinstance(labels, list) else ())
+            if len(counts) > MAX_LABELS:
+                counts = Counter(dict(counts.most_common(MAX_LABELS // 2)))
+            last = max(row["id"] for row in page)
+        return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
 
     def notes(self) -> dict[str, str]:
         properties: dict[str, str] = self._describe()["properties"]

@@ -137,6 +137,19 @@ class PostgresEngine:
             self._run(cursor, "select id from {table} where id > %s order by id limit %s", [after, limit])
             return [one for (one,) in cursor]
 
+    def label_counts(self, limit: int) -> list[tuple[str, int]]:
+        lists = "case jsonb_typeof(metadata -> 'labels') when 'array' then metadata -> 'labels' else '[]' end"
+        labels = f'lateral (select distinct jsonb_array_elements_text({lists}) as label) as "their labels"'
+        # On a connection of its own, since it looks at all items: searches need not wait for it.
+        with self._errors(), self._connect() as connection, connection.cursor() as cursor:
+            self._run(
+                cursor,
+                f"select label, count(*) as items from {{table}}, {labels} group by label "
+                'order by items desc, label collate "C" limit %s',
+                [limit],
+            )
+            return cursor.fetchall()
+
     def notes(self) -> dict[str, str]:
         with self._transaction() as cursor:
             return dict(self._description(cursor)["notes"])
@@ -203,16 +216,24 @@ class PostgresEngine:
     @contextmanager
     def _transaction(self, single: bool = False) -> Iterator[psycopg.Cursor[Any]]:
         """All or nothing, one thread at a time; connects first if need be. `single`: a statement that is its own."""
-        with self.lock:
-            try:
-                if self.connection is None or self.connection.closed:
-                    self.connection = psycopg.connect(self.address, connect_timeout=CONNECT_SECONDS, autocommit=True)
-                with nullcontext() if single else self.connection.transaction(), self.connection.cursor() as cursor:
-                    yield cursor
-            except psycopg.errors.UniqueViolation as error:
-                raise DuplicateId(f"{self.where}: an id exists already") from error
-            except psycopg.Error as error:
-                raise KenthashError(f"{self.where}: PostgreSQL: {' '.join(str(error).split())[:300]}") from error
+        with self.lock, self._errors():
+            if self.connection is None or self.connection.closed:
+                self.connection = self._connect()
+            with nullcontext() if single else self.connection.transaction(), self.connection.cursor() as cursor:
+                yield cursor
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.address, connect_timeout=CONNECT_SECONDS, autocommit=True)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """PostgreSQL's own errors as ours, in one line with the index's address."""
+        try:
+            yield
+        except psycopg.errors.UniqueViolation as error:
+            raise DuplicateId(f"{self.where}: an id exists already") from error
+        except psycopg.Error as error:
+            raise KenthashError(f"{self.where}: PostgreSQL: {' '.join(str(error).split())[:300]}") from error
 
 
 class DuplicateId(DataError):

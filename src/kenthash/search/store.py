@@ -37,6 +37,11 @@ NAMED = (
     "WHERE row IN (SELECT value FROM json_each(?))"
 )
 
+LABEL_COUNTS = (
+    "SELECT label.value, count(DISTINCT row) AS items FROM items, json_each(metadata, '$.labels') AS label "
+    "WHERE json_type(metadata, '$.labels') = 'array' GROUP BY label.value ORDER BY items DESC, label.value LIMIT ?"
+)
+
 
 @dataclass(frozen=True, order=True)
 class Mark:
@@ -150,6 +155,10 @@ class Store:
     def count(self) -> int:
         with errors(self.path):
             return int(self.connection.execute("SELECT count(*) FROM items").fetchone()[0])
+
+    def label_counts(self, limit: int) -> list[tuple[str, int]]:
+        with errors(self.path):
+            return self.connection.execute(LABEL_COUNTS, (limit,)).fetchall()
 
     def mark(self) -> Mark:
         with errors(self.path):

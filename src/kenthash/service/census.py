@@ -1,8 +1,7 @@
-"""All items in the background: how often each label comes, and the codes of the items' texts."""
+"""All items in the background: the codes of the items' texts."""
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 from kenthash.errors import KenthashError
@@ -12,7 +11,6 @@ from kenthash.service.encoding import Encoding
 from kenthash.service.texts import TextCodes
 
 STEP = 500  # items looked at at once
-MAX_LABELS = 100_000  # told apart
 PAUSE = 1.0  # of the time a step took: so that requests have the machine
 RETRY = 30.0  # seconds after a walk that failed
 
@@ -20,8 +18,6 @@ RETRY = 30.0  # seconds after a walk that failed
 class Census:
     def __init__(self, index: Index, encoding: Encoding, target: str, model: str) -> None:
         self._index, self._encoding = index, encoding
-        self.labels: list[tuple[str, int]] = []
-        self.complete = False
         self.texts = TextCodes(index, encoding, target, model)
         self._changed, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="census", daemon=True)
@@ -62,22 +58,11 @@ class Census:
                 self._changed.wait()
 
     def _walk(self) -> None:
-        """Twice: counting takes a moment, encoding texts for the first time minutes."""
-        counts: Counter[str] = Counter()
-        for items in self._all_items():
-            for item in items:
-                labels = item.metadata.get("labels")
-                if isinstance(labels, list) and len(counts) < MAX_LABELS:
-                    counts.update(labels)
-        if self._stop.is_set():
-            return
-        self.labels = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         self.texts.begin()
         for items in self._all_items():
             self.texts.add(items)
         if self._stop.is_set():
             return
-        self.complete = True
         self.texts.finish()
 
     def _all_items(self) -> Iterator[list[Item]]:

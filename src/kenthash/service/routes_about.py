@@ -10,6 +10,7 @@ from kenthash.service.problems import Problem, responses
 from kenthash.service.routes_items import answer
 from kenthash.service.schemas import Health, Labels, StatsAnswer
 from kenthash.service.service import Service
+from kenthash.service.settings import MAX_LABELS
 
 STATIC = Path(__file__).parent / "static"
 
@@ -53,11 +54,10 @@ def router(service: Service) -> APIRouter:
             )
 
     @routes.get("/labels", response_model=Labels, responses=responses("invalid"), summary="The most frequent labels")
-    async def labels(limit: int = Query(100, ge=1, le=1000)) -> Response:
+    async def labels(limit: int = Query(100, ge=1, le=MAX_LABELS)) -> Response:
         with state.use() as served:
-            counted = served.census.labels[:limit]
-            told = [{"label": label, "items": items} for label, items in counted]
-            return answer({"labels": told, "complete": served.census.complete})
+            counts, complete = await served.labels.most_frequent(limit)
+        return answer({"labels": [{"label": label, "items": n} for label, n in counts], "complete": complete})
 
     @routes.get("/metrics", summary="For Prometheus", response_class=Response)
     async def metrics() -> Response:

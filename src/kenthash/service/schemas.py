@@ -102,7 +102,7 @@ class Label(BaseModel):
 
 class Labels(BaseModel):
     labels: list[Label]
-    complete: bool = Field(description="False while items are still being counted or their texts encoded")
+    complete: bool = Field(description="False until labels have been counted for the first time")
 
 
 class StatsAnswer(BaseModel):

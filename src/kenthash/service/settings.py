@@ -27,3 +27,4 @@ class Settings:
 MAX_TEXT = 2000  # characters of a query
 MAX_PAGE = 100  # hits of an answer
 MAX_OFFSET = 9_900
+MAX_LABELS = 1000  # of an answer

@@ -14,6 +14,7 @@ from kenthash.search.models import digest, model_for, pictures_warning
 from kenthash.service import logs
 from kenthash.service.census import Census
 from kenthash.service.encoding import Encoding
+from kenthash.service.labels import Labels
 from kenthash.service.metrics import Metrics
 from kenthash.service.settings import Settings
 from kenthash.service.workers import Workers
@@ -44,6 +45,7 @@ class Served:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._holders, self._retired = 0, False
+        self.labels = Labels(self.index)
         self.census = Census(self.index, self.encoding, settings.index, self.digest)
 
     def refresh(self) -> None:
@@ -51,6 +53,7 @@ class Served:
         self.stats = self.index.stats()
         self.warning = pictures_warning(self.index)
         self._metrics.items.set(self.stats.items)
+        self.labels.items_changed()
 
     @contextmanager
     def held(self) -> Iterator[None]:
