@@ -25,7 +25,7 @@ from kenthash.methods import METHODS
 from kenthash.model import Hasher
 from kenthash.runs.evaluate import evaluate_run
 from kenthash.runs.train import train_run
-from kenthash.search import Index
+from kenthash.search import Index, add_texts
 from kenthash.search.models import claim
 from kenthash.studies.controls import apply_control
 from kenthash.training.recipe import Recipe, make_recipe
@@ -116,7 +116,9 @@ def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
     """Codes of the pack's vectors: the pictures need not be encoded again."""
     with Index.open_or_create(target, BITS) as index:
         claim(index, run)
+        hasher = Hasher.load(run)
         if index.stats().items:
+            add_texts(index, hasher.encode_texts)
             return
         features = FeaturePack.open(pack)
         places = {name: number for number, name in enumerate(dataset.ids)}
@@ -130,7 +132,8 @@ def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
             }
             for row in rows
         ]
-        index.add(features.dataset.ids, Hasher.load(run).encode_image_features(features.image), metadata)
+        index.add(features.dataset.ids, hasher.encode_image_features(features.image), metadata)
+        add_texts(index, hasher.encode_texts)
 
 
 def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:

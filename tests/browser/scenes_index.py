@@ -15,6 +15,7 @@ from kenthash.data.scenes import make_scenes
 from kenthash.encoders import load_encoder
 from kenthash.model.hasher import HasherConfig
 from kenthash.model.heads import HeadConfig
+from kenthash.search import add_texts
 from kenthash.search.folder import sync_folder, walk_folder
 from kenthash.search.models import claim
 
@@ -57,6 +58,7 @@ def make_collection(folder: Path) -> Collection:
     with Index.create(folder / "scenes.kh", 64) as index:
         claim(index, folder / "model")
         sync_folder(index, walk_folder(folder / "scenes"), hasher.encode_files)
+        add_texts(index, hasher.encode_texts)
         items = index.get(index.list_ids())
     codes = np.stack([item.code for item in items])
     metadata = [item.metadata for item in items]

@@ -150,7 +150,7 @@ def test_chips_and_expressions_filter(page, url, collection):
 
 def test_the_other_direction_finds_texts_by_a_picture(page, url, collection):
     page.goto(url)
-    page.get_by_role("radio", name="Texts").check()  # there once the service has encoded the texts
+    page.get_by_role("radio", name="Texts").check()
     page.locator("#file").set_input_files(collection.pictures / "pictures" / "000007.jpg")
     settled(page)
     code = collection.codes[collection.ids.index("scenes/pictures/000007.jpg")]

@@ -252,6 +252,34 @@ def test_a_folder_without_pictures_leaves_no_index(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0 and target.exists()
 
 
+def test_texts_are_encoded_when_asked_for_and_from_then_on(photos: Path, tmp_path: Path) -> None:
+    head = HeadConfig()
+    Hasher(HasherConfig(64, 1280, 384, head, head, "light")).save(tmp_path / "run" / "model")
+    target = tmp_path / "x.kh"
+
+    def add(folder: Path, *options: str) -> tuple[dict[str, object], str]:
+        command = ["index", "add", str(folder), "--model", str(tmp_path / "run"), "--index", str(target), "--json"]
+        result = CliRunner().invoke(app, [*command, *options], catch_exceptions=False)
+        return json.loads(result.stdout), result.stderr
+
+    assert "texts" not in add(photos)[0]
+    with Index.open(target) as index:
+        assert not index.keeps_texts()
+    told, _ = add(photos, "--texts")
+    assert (told["unchanged"], told["texts"]) == (5, 3)
+    row = {"file_name": "2024/2.png", "text": "a horse"}
+    (photos / "metadata.jsonl").write_text(json.dumps(row) + "\n")
+    told, _ = add(photos)
+    assert (told["changed"], told["texts"]) == (3, 1)  # of the other two the texts have gone
+    with Index.open(target) as index:
+        (hits,) = index.search_texts(Hasher.load(tmp_path / "run" / "model").encode_texts(["a horse"]))
+        assert (hits.ids, hits.distances.tolist(), hits.texts) == (["photos/2024/2.png"], [0], ["a horse"])
+    target = tmp_path / "none.kh"
+    paint(tmp_path / "plain" / "a.png", 1)
+    told, said = add(tmp_path / "plain", "--texts")
+    assert told["texts"] == 0 and "no item has a text: name them as `text` or `texts` in metadata.jsonl" in said
+
+
 def test_commands(photos: Path, tmp_path: Path) -> None:
     target = str(tmp_path / "x.kh")
     with Index.create(target, 64) as index:
@@ -289,6 +317,7 @@ def test_commands(photos: Path, tmp_path: Path) -> None:
         (["search", "--like", "nobody"], "no such id"),
         (["search", "words"], "give it with --model"),
         (["index", "add", str(photos)], "needs --model"),
+        (["index", "add", "--codes", "x", "--texts"], "a folder with --model"),
     ):
         with pytest.raises((UsageError, DataError), match=reason):
             CliRunner().invoke(app, [*arguments, "--index", target], catch_exceptions=False)

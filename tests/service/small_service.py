@@ -17,7 +17,7 @@ from PIL import Image
 
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
-from kenthash.search import Index
+from kenthash.search import Index, add_texts
 from kenthash.search.folder import sync_folder, walk_folder
 from kenthash.search.models import claim
 from processes import PATIENCE
@@ -72,6 +72,7 @@ def make_place(folder: Path) -> Place:
     with Index.create(place.index, BITS) as index:
         claim(index, place.model)
         sync_folder(index, walk_folder(place.photos), hasher.encode_files)
+        add_texts(index, hasher.encode_texts)
     return place
 
 

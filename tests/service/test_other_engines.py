@@ -6,10 +6,11 @@ import httpx
 import numpy as np
 import pytest
 import servers
-from small_service import BITS, ITEMS, Place, make_place, name, problem, running, wait_until
+from small_service import BITS, ITEMS, LABELS, Place, make_place, name, problem, running
 
 from kenthash import Hasher, Index
 from kenthash.codes import hamming
+from kenthash.search import add_texts
 from kenthash.search.models import claim
 from processes import PATIENCE
 
@@ -28,7 +29,9 @@ def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFac
         claim(index, place.model)
         items = [item for item in local.get(local.list_ids()) if item]
         index.add([item.id for item in items], np.stack([item.code for item in items]), [i.metadata for i in items])
-    code = Hasher.load(place.model).encode_texts(["two dogs"])
+        hasher = Hasher.load(place.model)
+        add_texts(index, hasher.encode_texts)
+    code = hasher.encode_texts(["two dogs"])
     distances = hamming(code, np.stack([item.code for item in items]))[0].tolist()
     expected = sorted((d, item.id, item.code.tobytes().hex()) for d, item in zip(distances, items, strict=True))
     with (
@@ -45,10 +48,15 @@ def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFac
         cats = {item.id for item in items if item.metadata["labels"] == ["cat"]}
         assert found(filter="labels has 'cat'") == [hit for hit in expected if hit[1] in cats]
         assert client.get("/stats").json()["engine"] == target.partition("://")[0]
-        wait_until(lambda: "texts" in client.get("/stats").json()["finds"])  # their codes in a temporary folder
         ask = {"text": "picture number 7", "find": "texts", "k": 100}
         hits = client.post("/search", json=ask).json()["hits"]
         assert len(hits) == ITEMS and (hits[0]["id"], hits[0]["distance"]) == (name(7), 0)
+        counts = [{"label": label, "items": ITEMS // 3} for label in sorted(LABELS)]
+        assert client.get("/labels").json() == {"labels": counts, "complete": True}
+        client.put("/items/new", json={"code": "00" * 8, "metadata": {"text": "a thought"}})
+        hits = client.post("/search", json={"text": "a thought", "find": "texts", "k": 1}).json()["hits"]
+        assert [(hit["id"], hit["distance"], hit["text"]) for hit in hits] == [("new", 0, "a thought")]
+        client.delete("/items/new")
         assert client.get(f"/items/{name(7)}/thumbnail").headers["content-type"] == "image/jpeg"
         assert client.delete(f"/items/{name(7)}").status_code == 204
         problem(client.get(f"/items/{name(7)}"), 404, "not-found")

@@ -62,7 +62,7 @@ def test_search_by_picture_and_by_id(client: httpx.Client) -> None:
 
 
 def test_texts_are_found_by_their_own_codes(client: httpx.Client, place: Place) -> None:
-    until(client, "/stats", "finds", ["pictures", "texts"])
+    assert client.get("/stats").json()["finds"] == ["pictures", "texts"]
     found = search(client, text="picture number 7", find="texts", k=3)
     assert found["hits"][0]["id"] == name(7) and found["hits"][0]["distance"] == 0
     hasher = Hasher.load(place.model)
@@ -76,23 +76,34 @@ def test_texts_are_found_by_their_own_codes(client: httpx.Client, place: Place) 
     assert {hit["labels"][0] for hit in cats["hits"]} == {"cat"} and len(cats["hits"]) == ITEMS // 3
 
 
-def test_texts_go_with_their_items(client: httpx.Client) -> None:
-    """At once, though codes of texts are brought up to date in the background; and nothing else goes with them."""
-    until(client, "/stats", "finds", ["pictures", "texts"])
+def nearest_text(client: httpx.Client, text: str) -> tuple[str, int, str]:
+    hit = search(client, text=text, find="texts", k=1)["hits"][0]
+    return hit["id"], hit["distance"], hit["text"]
 
-    def nearest(text: str) -> tuple[str, int]:
-        hits = search(client, text=text, find="texts", k=100)["hits"]
-        assert sum(hit["id"] != "passing" for hit in hits) == ITEMS
-        return hits[0]["id"], hits[0]["distance"]
 
+def test_texts_come_and_go_with_their_items(client: httpx.Client) -> None:
+    """At once, and nothing else with them."""
     for text in ("a passing thought", "another thought"):
-        client.put("/items/passing", json={"code": "00" * 8, "metadata": {"text": text}})
-        wait_until(lambda text=text: nearest(text) == ("passing", 0))
+        client.put("/items/passing", json={"code": "00" * 8, "metadata": {"text": "words", "texts": ["more", text]}})
+        assert nearest_text(client, text) == ("passing", 0, text)
+        assert len(search(client, text=text, find="texts", k=100)["hits"]) == ITEMS + 1
     assert "a passing thought" not in str(search(client, text="a passing thought", find="texts", k=100)["hits"])
     client.delete("/items/passing")
     for k in (1, 100):
         hits = search(client, text="another thought", find="texts", k=k)["hits"]
         assert len(hits) == min(k, ITEMS) and "passing" not in [hit["id"] for hit in hits]
+
+
+def test_texts_of_items_with_much_metadata(client: httpx.Client) -> None:
+    """Whatever else an item holds, its texts are found; and those of items that come after it."""
+    filled = 2**16 - len(json.dumps({"texts": ["the large one", "its other text"], "rest": ""}))
+    for id, text, rest in (("large", "the large one", filled), ("next", "the next one", 10)):
+        metadata = {"texts": [text, "its other text"], "rest": "x" * rest}
+        assert client.put(f"/items/{id}", json={"code": "00" * 8, "metadata": metadata}).status_code == 201
+    for id, text in (("large", "the large one"), ("next", "the next one")):
+        assert nearest_text(client, text) == (id, 0, text)
+    for id in ("large", "next"):
+        client.delete(f"/items/{id}")
 
 
 def test_labels_and_figures(client: httpx.Client, server: Running) -> None:

@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +112,6 @@ def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, sub
             if not line:
                 raise KenthashError(f"the server did not start: {log.read_text()[-500:].strip()}")
             url = json.loads(line)["url"]
-            _until_counted(url, process)
             parts = urlsplit(url)
             yield str(parts.hostname), int(parts.port or 0), process
         finally:
@@ -124,16 +121,6 @@ def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, sub
             except BaseException:  # it does not end in time, or the user presses Ctrl-C again
                 process.kill()
                 raise
-
-
-def _until_counted(url: str, process: subprocess.Popen[str]) -> None:
-    """The walk through the items after the start is not what is measured."""
-    while process.poll() is None:
-        with urllib.request.urlopen(f"{url}/labels") as answer:
-            if json.load(answer)["complete"]:
-                return
-        time.sleep(0.5)
-    raise KenthashError("the server ended while it counted its items")
 
 
 def _name(number: int) -> str:

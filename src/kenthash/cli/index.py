@@ -21,6 +21,7 @@ def add(
     index: str = INDEX,
     model: Path | None = typer.Option(None, help="The run whose model encodes the pictures: what `train` wrote."),
     codes: Path | None = typer.Option(None, help="Codes to add instead of pictures: what `index export` wrote."),
+    texts: bool = typer.Option(False, "--texts", help="Make codes of the items' texts, too, so that texts are found."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = JSON,
 ) -> None:
@@ -28,19 +29,20 @@ def add(
 
     After an interruption the same command continues where it stopped. The keys of metadata.jsonl become metadata, by
     which searches can be filtered.
+    An index that was given --texts once keeps the codes of texts up to date without it.
 
     \b
-        kenthash index add photos --model runs/photos-64 --index photos.kh
+        kenthash index add photos --model runs/photos-64 --index photos.kh --texts
         kenthash index add --codes exported.parquet --index copy.kh
     """
     from kenthash.errors import UsageError
 
-    if (folder is None) == (codes is None) or (codes is not None and model is not None):
+    if (folder is None) == (codes is None) or (codes is not None and (model is not None or texts)):
         raise UsageError("give either a folder with --model, or --codes")
     if codes is not None:
         result = _add_codes(codes, index)
     elif folder is not None and model is not None:
-        result = _add_folder(folder, model, index, device)
+        result = _add_folder(folder, model, index, device, texts)
     else:
         raise UsageError("a folder of pictures needs --model: the run whose model encodes them")
     if as_json:
@@ -55,9 +57,9 @@ def add(
         typer.echo(f"  and {len(skipped) - SHOWN} more", err=True)
 
 
-def _add_folder(folder: Path, model: Path, target: str, device: str) -> dict[str, object]:
+def _add_folder(folder: Path, model: Path, target: str, device: str, texts: bool) -> dict[str, object]:
     from kenthash.model.hasher import Hasher
-    from kenthash.search import Index
+    from kenthash.search import Index, add_texts
     from kenthash.search.folder import sync_folder, walk_folder
     from kenthash.search.models import claim, is_current, model_folder
 
@@ -69,7 +71,11 @@ def _add_folder(folder: Path, model: Path, target: str, device: str) -> dict[str
         if not is_current(index):
             typer.echo("this index was filled by another version of kenthash: its pictures are encoded again", err=True)
         report = asdict(sync_folder(index, walk, hasher.encode_files))
-        if report["added"] or report["changed"] or report["removed"]:
+        if texts or index.keeps_texts():
+            report["texts"] = add_texts(index, hasher.encode_texts)
+            if not index.has_texts():
+                typer.echo("no item has a text: name them as `text` or `texts` in metadata.jsonl", err=True)
+        if report["added"] or report["changed"] or report["removed"] or report.get("texts"):
             index.compact()
     return report
 

@@ -2,5 +2,6 @@
 
 from kenthash.search.engine import Hits, Item, Stats
 from kenthash.search.index import Index
+from kenthash.search.texts import add_texts
 
-__all__ = ["Hits", "Index", "Item", "Stats"]
+__all__ = ["Hits", "Index", "Item", "Stats", "add_texts"]

@@ -92,7 +92,7 @@ def sorted_codes(store: Store) -> tuple[NDArray[np.int64], Words]:
     rows = store.rows_by_id()
     slots = np.argsort(rows)  # of the items in the order of rows
     codes, place = np.empty((len(rows), -(-store.bits // 64)), np.uint64), 0
-    reader = store.connection.execute("SELECT code FROM items ORDER BY row")
+    reader = store.codes_by_row()
     while part := reader.fetchmany(CHUNK):
         codes[slots[place : place + len(part)]] = to_words(b"".join(c for (c,) in part), len(part), store.bits)
         place += len(part)

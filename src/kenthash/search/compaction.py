@@ -53,10 +53,10 @@ def compact(store: Store, threads: int, only_if_due: bool = False) -> None:
 
 
 def _path(store: Store, stamp: str) -> Path:
-    return store.path.with_name(f"{store.path.name}.{stamp}.codes")
+    return store.path.with_name(f"{store.path.name}.{stamp}{store.code_suffix}")
 
 
 def _all_files(store: Store) -> list[Path]:
     """Of this index, not of one whose name begins alike: the one that counts, and what kills have left behind."""
     stamp = "[0-9a-f]" * STAMP
-    return list(store.path.parent.glob(f"{glob.escape(store.path.name)}.{stamp}.codes*"))
+    return list(store.path.parent.glob(f"{glob.escape(store.path.name)}.{stamp}{store.code_suffix}*"))

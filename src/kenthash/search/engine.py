@@ -16,6 +16,8 @@ class NoSuchIndex(DataError):
     """There is no index at this address; one could be created."""
 
 
+MAX_TEXTS = 5  # of an item's texts that have codes: as many as COCO has captions
+
 Value = str | int | float | bool | list[str] | None
 Metadata = dict[str, Value]
 
@@ -27,6 +29,11 @@ def texts_of(metadata: Metadata) -> list[str]:
         value = metadata.get(key)
         found += [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [text for text in dict.fromkeys(found) if text.strip()]
+
+
+def coded_texts(metadata: Metadata) -> list[str]:
+    """The texts of an item that have codes."""
+    return texts_of(metadata)[:MAX_TEXTS]
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Hits:
     metadata: list[Metadata]
     codes: Codes | None = None  # [n, bits / 8], where the engine has them at hand
     looked_at: int | None = None  # codes that the query was compared with, where the engine can say
+    texts: list[str] | None = None  # of a search among texts: the nearest of each item, whose code is in `codes`
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,15 +76,25 @@ class Engine(Protocol):
         """Add items; an id that exists already is a DataError that names it, and nothing of the batch is added."""
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
-        """Add items, replacing those whose id exists."""
+        """Add items, replacing those whose id exists. The codes of their texts go with what is replaced."""
 
     def remove(self, ids: Sequence[str]) -> int:
-        """Remove items; unknown ids are ignored. The number removed."""
+        """Remove items, with the codes of their texts; unknown ids are ignored. The number removed."""
 
     def get(self, ids: Sequence[str]) -> list[Item | None]: ...
 
     def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         """The k items nearest to each code, of those within `radius` and for which `filter` is true."""
+
+    def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
+        """Set the codes of the items' texts, [n, bits / 8] for the n `coded_texts` of each. An item that is not there,
+        or has other metadata by now, is left as it is."""
+
+    def count_texts(self, ids: Sequence[str]) -> list[int]:
+        """For each item, how many of its texts have codes."""
+
+    def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        """As `search`, but by the codes of texts: the distance of an item is that of the nearest of its own."""
 
     def list_ids(self, after: str, limit: int) -> list[str]:
         """Up to `limit` ids that come after `after` ("" for the first), in plain string order."""

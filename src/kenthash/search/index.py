@@ -21,7 +21,7 @@ import numpy as np
 
 from kenthash.codes import Codes, check_bits
 from kenthash.errors import DataError, UsageError
-from kenthash.search.engine import Engine, Hits, Item, Metadata, NoSuchIndex, Stats
+from kenthash.search.engine import Engine, Hits, Item, Metadata, NoSuchIndex, Stats, coded_texts
 from kenthash.search.filters import UNENCODABLE, Filter, parse
 from kenthash.search.targets import shown
 
@@ -30,6 +30,8 @@ MAX_KEY = 128  # characters of a metadata key
 MAX_METADATA = 1 << 16  # bytes of an item's metadata as JSON
 MAX_K = 10_000
 MAX_LIST = 1 << 31  # ids of one list
+TEXTS = "texts"  # a note: whether the codes of texts are "begun" or "complete"
+NO_TEXTS = "this index has no texts: run `kenthash index add FOLDER --texts`"
 CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")  # with line ends and halves of characters
 FORBIDDEN = re.compile(CONTROL.pattern + r'|["\\]')  # in a key
 
@@ -86,7 +88,7 @@ class Index:
         self._open_engine().add(*self._items(ids, codes, metadata))
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata] | None = None) -> None:
-        """Add items, replacing those whose id exists."""
+        """Add items, replacing those whose id exists. New and changed texts have no codes until `add_texts`."""
         self._open_engine().upsert(*self._items(ids, codes, metadata))
 
     def remove(self, ids: Sequence[str]) -> int:
@@ -103,12 +105,39 @@ class Index:
 
         `radius` leaves out what is further away; `filter` (see `filters`), what it is not true of.
         """
-        if not 1 <= k <= MAX_K:
-            raise UsageError(f"k = {k}: must be from 1 to {MAX_K:,}")
-        if radius is not None and not 0 <= radius <= self.bits:
-            raise UsageError(f"radius {radius}: must be from 0 to the {self.bits} bits of the index")
-        self._check_codes(codes)
+        self._check_query(codes, k, radius)
         return self._open_engine().search(codes, k, radius, parse(filter) if isinstance(filter, str) else filter)
+
+    def search_texts(
+        self, codes: Codes, k: int = 10, radius: int | None = None, filter: Filter | str | None = None
+    ) -> list[Hits]:
+        """The k items with the nearest texts, each by the nearest of its own, which `Hits.texts` tells. Their codes are
+        made by `kenthash.search.texts.add_texts`; exact and in order as in `search`."""
+        self._check_query(codes, k, radius)
+        if not self.has_texts():
+            raise UsageError(NO_TEXTS)
+        return self._open_engine().search_texts(codes, k, radius, parse(filter) if isinstance(filter, str) else filter)
+
+    def has_texts(self) -> bool:
+        """Whether items can be found by their texts."""
+        return self.notes().get(TEXTS) == "complete"
+
+    def keeps_texts(self) -> bool:
+        """Whether whoever adds items is to make the codes of their texts."""
+        return TEXTS in self.notes()
+
+    def put_texts(self, items: Sequence[Item], codes: Sequence[Codes]) -> None:
+        """Set the codes of the items' texts: for each item a row per text, as `coded_texts` orders them. An item that
+        has changed since it was read is left as it is."""
+        for item, rows in zip(items, codes, strict=True):
+            self._check_codes(rows)
+            if len(rows) != len(coded_texts(item.metadata)):
+                raise UsageError(f"{len(rows)} codes for the {len(coded_texts(item.metadata))} texts of {item.id!r}")
+        self._open_engine().put_texts([item.id for item in items], [item.metadata for item in items], codes)
+
+    def count_texts(self, ids: Sequence[str]) -> list[int]:
+        """For each item, how many of its texts have codes."""
+        return self._open_engine().count_texts(_strings(ids))
 
     def list_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """Up to `limit` ids that come after `after`, in plain string order."""
@@ -154,6 +183,13 @@ class Index:
         if self._closed:
             raise UsageError("the index is closed: open it again")
         return self.engine
+
+    def _check_query(self, codes: Codes, k: int, radius: int | None) -> None:
+        if not 1 <= k <= MAX_K:
+            raise UsageError(f"k = {k}: must be from 1 to {MAX_K:,}")
+        if radius is not None and not 0 <= radius <= self.bits:
+            raise UsageError(f"radius {radius}: must be from 0 to the {self.bits} bits of the index")
+        self._check_codes(codes)
 
     def _check_codes(self, codes: Codes) -> None:
         if not isinstance(codes, np.ndarray) or codes.dtype != np.uint8:

@@ -23,11 +23,12 @@ from kenthash.errors import KenthashError, UsageError
 from kenthash.search import codefile, compaction, kernels, snapshot
 from kenthash.search.codefile import to_words
 from kenthash.search.connections import Connections
-from kenthash.search.engine import Hits, Item, Metadata, Stats
+from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, Stats, texts_of
 from kenthash.search.filters import Filter, matches
 from kenthash.search.kernels import Keys, Words
 from kenthash.search.snapshot import Snapshot
 from kenthash.search.store import Mark, Store
+from kenthash.search.text_store import SEPARATOR, TextStore
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +49,7 @@ class LocalEngine:
         self.threads = cores()
         self._pool = ThreadPoolExecutor(self.threads)
         self.connections = Connections(store, at_end=partial(self._pool.shutdown, wait=False))
-        self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
-        self._not_before = 0.0  # by the monotonic clock: when the code file may be tried again
-        self._filtered: tuple[str, Snapshot, tuple[Words, Words]] | None = None
+        self._items, self._texts = (Searcher(self.bits, self._pool, self.threads) for _ in range(2))
 
     @classmethod
     def create(cls, target: str | Path, bits: int, form: str = "fast") -> "LocalEngine":
@@ -83,6 +81,15 @@ class LocalEngine:
         with self.connections.one() as store:
             return store.list_ids(after, limit)
 
+    def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
+        with self.connections.one() as store:
+            TextStore(store).put(ids, metadata, codes)
+
+    def count_texts(self, ids: Sequence[str]) -> list[int]:
+        with self.connections.one() as store:
+            texts = TextStore(store)
+            return texts.counts(ids) if texts.exists() else [0] * len(ids)
+
     def label_counts(self, limit: int) -> list[tuple[str, int]]:
         with self.connections.one() as store:
             return store.label_counts(limit)
@@ -96,22 +103,77 @@ class LocalEngine:
             store.note(key, value)
 
     def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        with self.connections.one() as store:
+            return self._items.search(store, codes, k, radius, filter)
+
+    def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        """The nearest MAX_TEXTS * k texts are of k items at least, often far fewer are. An item counts by its first."""
+        answers = [_no_hits(self.bits)] * len(codes)
+        with self.connections.one() as store:
+            texts = TextStore(store)
+            for count in (2 * k, MAX_TEXTS * k) if texts.exists() else ():
+                found = self._texts.search(texts, codes, count, radius, filter)
+                answers = [_by_item(hits, k) for hits in found]
+                if all(len(own) == k or len(hits) < count for own, hits in zip(answers, found, strict=True)):
+                    break
+        return answers
+
+    def compact(self) -> None:
+        with self.connections.one() as store:
+            self._items.compact(store)
+            texts = TextStore(store)
+            if texts.exists():
+                self._texts.compact(texts)
+
+    def stats(self) -> Stats:
+        files = [self.path, self.path.with_name(self.path.name + "-wal")]
+        with self.connections.one() as store:
+            base = compaction.code_file(store)
+            items, form = store.count(), store.form
+        size = sum(file.stat().st_size for file in files if file.exists()) + (base.bytes if base else 0)
+        return Stats(
+            "local",
+            items,
+            self.bits,
+            size,
+            {
+                "form": form,
+                "in the code file": len(base.codes) if base else 0,
+                "code file bytes": base.bytes if base else 0,
+                "tables": len(base.tables.cuts) if base and base.tables else 0,
+            },
+        )
+
+    def close(self) -> None:
+        self.connections.close()
+
+
+class Searcher:
+    """Exact search of the codes of one store, those of the items or those of their texts: what it keeps in memory."""
+
+    def __init__(self, bits: int, pool: ThreadPoolExecutor, threads: int) -> None:
+        self.bits, self._pool, self.threads = bits, pool, threads
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._not_before = 0.0  # by the monotonic clock: when the code file may be tried again
+        self._filtered: tuple[str, Snapshot, tuple[Words, Words]] | None = None
+
+    def search(self, store: Store, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         if not len(codes):
             return []
         queries = to_words(np.ascontiguousarray(codes).tobytes(), len(codes), self.bits)
         reach = self.bits if radius is None else radius
-        with self.connections.one() as store:
-            for attempt in range(ATTEMPTS):
-                with store.reading():
-                    mark = store.mark()
-                    due = attempt == 0 and self._is_due(mark)
-                    state = None if due else self._current(store, mark, last=attempt == ATTEMPTS - 1)
-                    if state is not None:
-                        if filter is None:
-                            return self._nearest(store, state, queries, k, reach, None)
-                        return self._filtered_search(store, state, queries, k, reach, filter)
-                if due:
-                    self._compact(store, mark)
+        for attempt in range(ATTEMPTS):
+            with store.reading():
+                mark = store.mark()
+                due = attempt == 0 and self._is_due(mark)
+                state = None if due else self._current(store, mark, last=attempt == ATTEMPTS - 1)
+                if state is not None:
+                    if filter is None:
+                        return self._nearest(store, state, queries, k, reach, None)
+                    return self._filtered_search(store, state, queries, k, reach, filter)
+            if due:
+                self._compact(store, mark)
         raise AssertionError("the last attempt always has a state")
 
     def _filtered_search(
@@ -193,33 +255,10 @@ class LocalEngine:
         with self._lock:  # made by this thread or by another, it is there to begin from
             self._snapshot = None
 
-    def compact(self) -> None:
-        with self.connections.one() as store:
-            compaction.compact(store, self.threads)
+    def compact(self, store: Store) -> None:
+        compaction.compact(store, self.threads)
         with self._lock:
             self._snapshot = None
-
-    def stats(self) -> Stats:
-        files = [self.path, self.path.with_name(self.path.name + "-wal")]
-        with self.connections.one() as store:
-            base = compaction.code_file(store)
-            items, form = store.count(), store.form
-        size = sum(file.stat().st_size for file in files if file.exists()) + (base.bytes if base else 0)
-        return Stats(
-            "local",
-            items,
-            self.bits,
-            size,
-            {
-                "form": form,
-                "in the code file": len(base.codes) if base else 0,
-                "code file bytes": base.bytes if base else 0,
-                "tables": len(base.tables.cuts) if base and base.tables else 0,
-            },
-        )
-
-    def close(self) -> None:
-        self.connections.close()
 
 
 def _rows(state: Snapshot, base: Keys, fresh: Keys, radius: int) -> tuple[list[int], list[int]]:
@@ -238,3 +277,20 @@ def _matching(hits: Hits, filter: Filter, k: int) -> Hits:
     assert hits.codes is not None
     entries = [hits.metadata[i] for i in kept]
     return Hits([hits.ids[i] for i in kept], hits.distances[kept], entries, hits.codes[kept], hits.looked_at)
+
+
+def _no_hits(bits: int) -> Hits:
+    return Hits([], np.empty(0, np.int64), [], np.empty((0, bits // 8), np.uint8), 0, [])
+
+
+def _by_item(hits: Hits, k: int) -> Hits:
+    """Hits of texts as those of the first k items among them."""
+    first: dict[str, int] = {}  # the place of each item's nearest text
+    for place, name in enumerate(hits.ids):
+        first.setdefault(name.partition(SEPARATOR)[0], place)
+    ids, places = list(first)[:k], list(first.values())[:k]
+    assert hits.codes is not None
+    entries = [hits.metadata[place] for place in places]
+    numbers = [int(hits.ids[place].partition(SEPARATOR)[2]) for place in places]
+    texts = [texts_of(entry)[number] for entry, number in zip(entries, numbers, strict=True)]
+    return Hits(ids, hits.distances[places], entries, hits.codes[places], hits.looked_at, texts)

@@ -9,6 +9,9 @@ whichever client, can be seen; so you read what you, or anyone, wrote. The price
 the server (0.2 s by default) when writes are under way. Milvus has no unique keys and no transactions: `add` looks for
 the ids first, so two writers that add one id in the same instant are not told of it; let one process write.
 
+**Texts.** Their codes stand in a second collection, `name_texts`, with the metadata of their items for filters. They
+are deleted before an item changes, and count only while its metadata are the same.
+
 **Limits.** Milvus gives at most 16,384 results to a query and keeps at most 65,536 bytes of JSON an item.
 """
 
@@ -16,6 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from copy import copy
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -23,7 +27,7 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.search.engine import Hits, Item, Metadata, NoSuchIndex, Stats
+from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, NoSuchIndex, Stats, texts_of
 from kenthash.search.filters import Filter
 from kenthash.search.milvus_filter import expression
 from kenthash.search.milvus_rows import FIELD, item, quoted, requests, restored
@@ -37,7 +41,7 @@ try:
 except ImportError as error:
     raise KenthashError("an index on Milvus needs its client: pip install pymilvus") from error
 
-FORMAT = "kenthash index, format 1"
+FORMAT, TEXTS_FORMAT = "kenthash index, format 1", "kenthash texts, format 1"
 NOTE = "kenthash.note."
 CONNECT_SECONDS, CALL_SECONDS = 5.0, 60.0
 MAX_TOP = 16_384  # results of one query in one request
@@ -64,6 +68,7 @@ class MilvusEngine:
         except (MilvusException, RpcError) as error:
             raise KenthashError(f"{self.where}: Milvus does not answer there: {_line(error)}") from error
         self.probes: int | None = None
+        self.texts: Self | None = None
 
     @classmethod
     def create(cls, target: str, bits: int, shards: int = 1, lists: int | None = None) -> Self:
@@ -88,16 +93,19 @@ class MilvusEngine:
     def _create(self, bits: int, shards: int, lists: int | None) -> None:
         if self._call(self.client.has_collection, self.name, timeout=CONNECT_SECONDS):
             raise UsageError(f"{self.where}: exists already: open it, or choose another name")
-        schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False, description=FORMAT)
-        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=4096)
-        schema.add_field("code", DataType.BINARY_VECTOR, dim=bits)
+        self.bits = bits
+        self._create_collection(FORMAT, shards, lists)
+
+    def _create_collection(self, format: str, shards: int, lists: int | None) -> None:
+        schema = self.client.create_schema(auto_id=False, enable_dynamic_field=False, description=format)
+        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=4096 + len(_text_name("", 0)))
+        schema.add_field("code", DataType.BINARY_VECTOR, dim=self.bits)
         schema.add_field(FIELD, DataType.JSON)
         index = self.client.prepare_index_params()
         kind, params = ("BIN_IVF_FLAT", {"nlist": lists}) if lists else ("BIN_FLAT", {})
         index.add_index("code", index_type=kind, metric_type="HAMMING", params=params)
         options = {"num_shards": shards, "consistency_level": "Strong", "timeout": CALL_SECONDS}
         self._call(self.client.create_collection, self.name, schema=schema, index_params=index, **options)
-        self.bits = bits
 
     def _open(self, probes: int | None) -> None:
         if not self._call(self.client.has_collection, self.name, timeout=CONNECT_SECONDS):
@@ -124,11 +132,16 @@ class MilvusEngine:
             raise
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
+        self._delete_texts(ids)
+        self._upsert(ids, codes, metadata)
+
+    def _upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
         for rows in requests(self.where, ids, codes, metadata):
             self._call(self.client.upsert, self.name, rows, timeout=CALL_SECONDS)
 
     def remove(self, ids: Sequence[str]) -> int:
         known = [row["id"] for row in self._rows(ids, [])]
+        self._delete_texts(known)
         self._delete(known)
         return len(known)
 
@@ -170,6 +183,74 @@ class MilvusEngine:
         )
         return [[(int(hit["distance"]), hit["id"]) for hit in hits] for hits in found]
 
+    def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
+        texts = self._texts(make=True)
+        assert texts is not None
+        same = [i for i, item in enumerate(self.get(ids)) if item is not None and item.metadata == metadata[i]]
+        self._delete_texts([ids[i] for i in same])
+        owners = [(i, number) for i in same for number in range(len(codes[i]))]
+        if owners:
+            names = [_text_name(ids[i], number) for i, number in owners]
+            texts._upsert(names, np.concatenate([codes[i] for i in same]), [metadata[i] for i, _ in owners])
+
+    def count_texts(self, ids: Sequence[str]) -> list[int]:
+        texts = self._texts()
+        rows = texts._rows([_text_name(one, n) for one in ids for n in range(MAX_TEXTS)], []) if texts else ()
+        counts = Counter(_item_of(row["id"]) for row in rows)
+        return [counts[one] for one in ids]
+
+    def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        texts = self._texts()
+        if texts is None:
+            return [_text_hits([], self.bits) for _ in codes]
+        found = []
+        for code in codes:
+            near = self._nearest_texts(texts, code, k, expression(filter) if filter else "")
+            near = [hit for hit in near if radius is None or hit[0] <= radius]
+            items = self.get([one for _, one, _ in near])
+            held = texts.get([_text_name(one, number) for _, one, number in near])
+            found.append(_text_hits(list(zip(near, items, held, strict=True)), self.bits))
+        return found
+
+    def _nearest_texts(self, texts: Self, code: Codes, k: int, condition: str) -> list[tuple[int, str, int]]:
+        """(distance, item, number) of the nearest text of each of the k nearest items. Each is among the k nearest of
+        the texts with its number: whatever is nearer there belongs to other items, which are nearer, too."""
+        width = min(MAX_TOP, 2 * k + 64)
+        best: dict[str, tuple[int, int]] = {}
+        for number in range(MAX_TEXTS):
+            numbered = f'id like "{_text_name("", number)}%"'
+            wanted = f"({condition}) and {numbered}" if condition else numbered
+            top = texts._top(code[None], width, wanted)[0]
+            if not top:  # who has no second text has no third
+                break
+            for distance, name in settle(top, k, width, partial(texts._top_below, code, width, wanted)):
+                one = _item_of(name)
+                best[one] = min(best.get(one, (distance, number)), (distance, number))
+        return sorted((distance, one, number) for one, (distance, number) in best.items())[:k]
+
+    def _texts(self, make: bool = False) -> Self | None:
+        """The collection of texts, which is made when the first are put there; None where there is none."""
+        if self.texts is None:
+            texts = copy(self)
+            texts.name, texts.where, texts.probes = f"{self.name}_texts", f"{self.where}_texts", None
+            there = texts._call(self.client.has_collection, texts.name, timeout=CONNECT_SECONDS)
+            if not there and not make:
+                return None
+            if not there:
+                texts._create_collection(TEXTS_FORMAT, 1, None)
+            elif texts._describe()["description"] != TEXTS_FORMAT:
+                raise DataError(
+                    f"{texts.where}: the name that the collection of texts would have: rename one of the two"
+                )
+            texts._call(self.client.load_collection, texts.name, timeout=CALL_SECONDS)
+            self.texts = texts
+        return self.texts
+
+    def _delete_texts(self, ids: Sequence[str]) -> None:
+        texts = self._texts()
+        if texts is not None:
+            texts._delete([_text_name(one, number) for one in ids for number in range(MAX_TEXTS)])
+
     def list_ids(self, after: str, limit: int) -> list[str]:
         ids: list[str] = []
         while len(ids) < limit:  # a page of Milvus's comes in the order of the ids
@@ -208,8 +289,10 @@ class MilvusEngine:
 
     def compact(self) -> None:
         """Seal what has been written into segments, which Milvus then indexes, and merge the small ones."""
-        self._call(self.client.flush, self.name, timeout=CALL_SECONDS)
-        self._call(self.client.compact, self.name, timeout=CALL_SECONDS)
+        texts = self._texts()
+        for name in [self.name] if texts is None else [self.name, texts.name]:
+            self._call(self.client.flush, name, timeout=CALL_SECONDS)
+            self._call(self.client.compact, name, timeout=CALL_SECONDS)
 
     def close(self) -> None:
         self.client.close()
@@ -255,6 +338,28 @@ def _line(error: Exception) -> str:
 
 def _among(ids: Sequence[str]) -> str:
     return f"id in [{', '.join(map(quoted, ids))}]"
+
+
+def _text_name(item: str, number: int) -> str:
+    """The key of a text: those with one number stand together, in the order of their items."""
+    return f"{number}/{item}"
+
+
+def _item_of(text_name: str) -> str:
+    return text_name.partition("/")[2]
+
+
+def _text_hits(found: list[tuple[tuple[int, str, int], Item | None, Item | None]], bits: int) -> Hits:
+    """Of the nearest texts those whose items are still there and as they were."""
+    kept = [
+        (distance, item, text.code, texts_of(item.metadata)[number])
+        for (distance, _, number), item, text in found
+        if item is not None and text is not None and item.metadata == text.metadata
+    ]
+    codes = np.array([code for _, _, code, _ in kept], np.uint8).reshape(-1, bits // 8)
+    distances = np.array([distance for distance, _, _, _ in kept], np.int64)
+    metadata = [item.metadata for _, item, _, _ in kept]
+    return Hits([item.id for _, item, _, _ in kept], distances, metadata, codes, None, [text for *_, text in kept])
 
 
 def _hits(near: Near, metadata: dict[str, Metadata]) -> Hits:

@@ -3,6 +3,7 @@
 The table holds `id text collate "C" primary key`, `code bit(K)` and `metadata jsonb`. A search is one SQL statement,
 ordered by (code <~> query, id): exact, a scan of the table, transactional like everything in PostgreSQL. A bit string
 shows each byte of a code from its highest bit down; both sides of a distance are turned alike, so it stays the same.
+The codes of texts stand in a table beside it, `"name texts"`; a trigger drops them when their item changes or goes.
 
 With `hnsw=True` a graph index answers instead: fast on millions of items, and approximate. Its iterative scan goes on
 until k items pass a filter (or hnsw.max_scan_tuples were seen), so filters cost recall but not results.
@@ -18,7 +19,7 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.search.engine import Hits, Item, Metadata, NoSuchIndex, Stats
+from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, NoSuchIndex, Stats, texts_of
 from kenthash.search.filters import Filter
 from kenthash.search.postgres_filter import condition, jsonb
 from kenthash.search.targets import postgres_target
@@ -31,6 +32,15 @@ except ImportError as error:
 
 FORMAT = "kenthash index 1"
 ROWS = "kenthash rows"  # a temporary table; with a space, which no index's table has in its name
+TEXTS = " texts"  # ends the name of the table of texts, which so is not that of an index
+MAX_NAME = 63  # characters of a table's name
+DROP = "kenthash drop texts"
+DROP_TEXTS = f"""
+    create or replace function "{DROP}"() returns trigger language plpgsql as $$ begin
+        execute format('delete from %%I.%%I where id = $1', tg_table_schema, tg_table_name || '{TEXTS}') using old.id;
+        return null;
+    end $$
+"""
 CONNECT_SECONDS = 5
 OLDEST_PGVECTOR = (0, 7)  # the first with bit(K) and <~>
 
@@ -41,6 +51,7 @@ class PostgresEngine:
         self.bits = 0
         place = postgres_target(target)
         self.where, self.name, self.address = place.shown, place.name, place.address
+        self.texts = place.name + TEXTS
         self.connection: psycopg.Connection[Any] | None = None
         self.lock = threading.RLock()
         self.hnsw = False
@@ -132,6 +143,52 @@ class PostgresEngine:
                 found.append(_hits(cursor.fetchall()))
         return found
 
+    def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
+        with self._transaction() as cursor:
+            self._make_texts(cursor)
+            # Locked until the end: whoever changes one of these items waits, and then drops what is put here.
+            self._run(cursor, "select id, metadata from {table} where id = any(%s) for update", [list(ids)])
+            there = dict(cursor.fetchall())
+            same = [i for i, one in enumerate(ids) if there.get(one) == metadata[i]]
+            self._run(cursor, "delete from {texts} where id = any(%s)", [[ids[i] for i in same]])
+            statement = sql.SQL("copy {} (id, number, code) from stdin").format(sql.Identifier(self.texts))
+            with cursor.copy(statement) as copy:
+                for i in same:
+                    for number, bits in enumerate(_bit_strings(codes[i])):
+                        copy.write_row((ids[i], number, bits))
+
+    def count_texts(self, ids: Sequence[str]) -> list[int]:
+        with self._transaction() as cursor:
+            if not self._has_texts(cursor):
+                return [0] * len(ids)
+            self._run(cursor, "select id, count(*) from {texts} where id = any(%s) group by id", [list(ids)])
+            counts = dict(cursor.fetchall())
+        return [counts.get(one, 0) for one in ids]
+
+    def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        """Exact also where the items have a graph index: every text is compared. The nearest text of an item, and of
+        several the first, is the one with the least distance * MAX_TEXTS + number."""
+        wanted: list[Any] = []
+        joined = f" join {{table}} using (id) where {condition(filter, wanted)}" if filter else ""
+        each = f"(({{texts}}.code <~> %s::bit({{bits}}))::int * {MAX_TEXTS} + number)"
+        within = f" having min{each} / {MAX_TEXTS} <= %s" if radius is not None else ""
+        nearest = f"select id, min{each} as best from {{texts}}{joined} group by id{within}"
+        statement = (
+            f"select id, best / {MAX_TEXTS}, number, {{texts}}.code::text, metadata from ({nearest} "
+            f"order by min{each} / {MAX_TEXTS}, id limit %s) as nearest join {{table}} using (id) "
+            f"join {{texts}} using (id) where number = best %% {MAX_TEXTS} order by best / {MAX_TEXTS}, id"
+        )
+        found = []
+        with self._transaction() as cursor:
+            cursor.execute("set transaction isolation level repeatable read, read only")  # one state for all queries
+            if not self._has_texts(cursor):
+                return [_text_hits([], self.bits)] * len(codes)
+            for bits in _bit_strings(codes):
+                limits = [] if radius is None else [bits, radius]
+                self._run(cursor, statement, [bits, *wanted, *limits, bits, k])
+                found.append(_text_hits(cursor.fetchall(), self.bits))
+        return found
+
     def list_ids(self, after: str, limit: int) -> list[str]:
         with self._transaction() as cursor:
             self._run(cursor, "select id from {table} where id > %s order by id limit %s", [after, limit])
@@ -171,6 +228,8 @@ class PostgresEngine:
         """Give the room of removed items back to the table, and fresh statistics to the planner."""
         with self._transaction(single=True) as cursor:
             self._run(cursor, "vacuum (analyze) {table}")
+            if self._has_texts(cursor):
+                self._run(cursor, "vacuum (analyze) {texts}")
 
     def close(self) -> None:
         if self.connection is not None:
@@ -183,6 +242,26 @@ class PostgresEngine:
         with cursor.copy(statement) as copy:
             for one, bits, entry in zip(ids, _bit_strings(codes), metadata, strict=True):
                 copy.write_row((one, bits, jsonb(entry)))
+
+    def _has_texts(self, cursor: psycopg.Cursor[Any]) -> bool:
+        cursor.execute("select to_regclass(%s)", [f'"{self.texts}"'])
+        return cursor.fetchone() != (None,)
+
+    def _make_texts(self, cursor: psycopg.Cursor[Any]) -> None:
+        """The table of texts, where there is none yet, and the trigger that keeps it in step with the items."""
+        if self._has_texts(cursor):
+            return
+        if len(self.texts) > MAX_NAME:
+            raise UsageError(
+                f"{self.where}: a table with texts has a name of at most {MAX_NAME - len(TEXTS)} characters"
+            )
+        columns = 'id text collate "C", number int, code bit({bits}) not null, primary key (id, number)'
+        self._run(cursor, f"create table {{texts}} ({columns})")
+        self._run(cursor, DROP_TEXTS)
+        self._run(
+            cursor,
+            f'create trigger "{DROP}" after update or delete on {{table}} for each row execute function "{DROP}"()',
+        )
 
     def _check_pgvector(self, cursor: psycopg.Cursor[Any]) -> None:
         cursor.execute("select extversion from pg_extension where extname = 'vector'")
@@ -211,7 +290,8 @@ class PostgresEngine:
     def _run(self, cursor: psycopg.Cursor[Any], statement: str, parameters: Sequence[Any] = ()) -> None:
         """A statement of ours, never of the user's: names are put in as identifiers, values as parameters."""
         ours = sql.SQL(statement)
-        cursor.execute(ours.format(table=sql.Identifier(self.name), bits=sql.Literal(self.bits)), parameters)
+        names = {"table": sql.Identifier(self.name), "texts": sql.Identifier(self.texts)}
+        cursor.execute(ours.format(**names, bits=sql.Literal(self.bits)), parameters)
 
     @contextmanager
     def _transaction(self, single: bool = False) -> Iterator[psycopg.Cursor[Any]]:
@@ -247,6 +327,13 @@ def _bit_strings(codes: Codes) -> Iterator[str]:
 
 def _code(bits: str) -> Codes:
     return np.packbits(np.frombuffer(bits.encode(), np.uint8) - ord("0"))
+
+
+def _text_hits(rows: list[tuple[str, int, int, str, Metadata]], bits: int) -> Hits:
+    ids, distances, numbers, codes, metadata = zip(*rows, strict=True) if rows else ((),) * 5
+    packed = np.array([_code(code) for code in codes], np.uint8).reshape(-1, bits // 8)
+    texts = [texts_of(entry)[number] for entry, number in zip(metadata, numbers, strict=True)]
+    return Hits(list(ids), np.array(distances, np.int64), list(metadata), packed, None, texts)
 
 
 def _hits(rows: list[tuple[str, int, Metadata]]) -> Hits:

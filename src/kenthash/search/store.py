@@ -54,6 +54,8 @@ class Mark:
 class Store:
     """One connection, for one call at a time (see `connections`)."""
 
+    code_suffix = ".codes"  # what the names of code files end with
+
     def __init__(self, path: Path, connection: sqlite3.Connection, unchanged_since: FileState | None = None) -> None:
         self.path, self.connection, self._state = path, connection, unchanged_since
         with errors(path):
@@ -186,6 +188,9 @@ class Store:
         """All rows in the order of ids, from SQLite's own index of them."""
         rows = self.connection.execute("SELECT row FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id")
         return np.fromiter((row for (row,) in rows), np.int64)
+
+    def codes_by_row(self) -> sqlite3.Cursor:
+        return self.connection.execute("SELECT code FROM items ORDER BY row")
 
     def named(self, rows: Sequence[int]) -> dict[int, tuple[str, str, bytes]]:
         """Id, metadata (as JSON) and code by row. Many rows come as one value: Python lets go of its interpreter for

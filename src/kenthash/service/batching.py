@@ -1,7 +1,7 @@
 """One thread that encodes for all requests: what waits at the same time is encoded at the same time.
 
 A batch is whatever has come while the last one was at work, plus what comes within `WAIT`; so a lone request is not
-held up, and a crowd shares its cost. Work in the background is done when no request waits.
+held up, and a crowd shares its cost.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,9 +44,8 @@ class Batcher:
         """`report` is told of each batch: its kind, how many, how long."""
         self.max_queue, self._report = max_queue, report
         self._jobs: deque[_Job] = deque()
-        self._background: deque[_Job] = deque()
         self._change = threading.Condition()
-        self._closed = self._no_background = False
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="encoder", daemon=True)
         self._thread.start()
 
@@ -60,30 +59,12 @@ class Batcher:
             self._change.notify()
         return await asyncio.wrap_future(job.future)
 
-    def encode_in_background(self, kind: Kind, items: Sequence[Any]) -> list[Code]:
-        """Codes for a thread that can wait; requests go first."""
-        jobs = [_Job(kind, item) for item in items]
-        with self._change:
-            if self._no_background:
-                raise CancelledError
-            self._background.extend(jobs)
-            self._change.notify()
-        return [job.future.result() for job in jobs]
-
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def drop_background(self) -> None:
-        with self._change:
-            self._no_background = True
-            for job in self._background:
-                job.future.cancel()
-            self._background.clear()
-
     def close(self) -> None:
-        """What requests wait for is still encoded; the background's is not."""
-        self.drop_background()
+        """What requests wait for is still encoded."""
         with self._change:
             self._closed = True
             self._change.notify()
@@ -98,14 +79,13 @@ class Batcher:
     def _next(self) -> list[_Job]:
         """The next batch, all of one kind; empty when closed and done."""
         with self._change:
-            while not self._jobs and not self._background and not self._closed:
+            while not self._jobs and not self._closed:
                 self._change.wait()
             if self._jobs and not self._closed:
                 kind, until = self._jobs[0].kind, time.monotonic() + WAIT
                 while len(self._jobs) < kind.most and (left := until - time.monotonic()) > 0:
                     self._change.wait(left)
-            queue = self._jobs or self._background
-            return _take(queue)
+            return _take(self._jobs)
 
     def _encode(self, jobs: list[_Job]) -> None:
         kind, start = jobs[0].kind, time.perf_counter()

@@ -1,13 +1,13 @@
 """One search, as a worker thread does it: from a code or an id to the answer's bytes."""
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
-from kenthash.codes import Codes
-from kenthash.search import Item
+from kenthash.search import Hits, Item
 from kenthash.search.engine import Metadata, texts_of
 from kenthash.search.filters import Filter
 from kenthash.search.index import CONTROL, MAX_ID, MAX_K
@@ -16,7 +16,6 @@ from kenthash.service.files import OURS
 from kenthash.service.problems import Problem
 from kenthash.service.schemas import Options
 from kenthash.service.state import Served
-from kenthash.service.texts import Found, found
 
 
 def find(
@@ -29,13 +28,14 @@ def find(
         like = query if isinstance(query, str) else None
         code = item_of(served, like).code if like is not None else np.asarray(query)
         need = options.offset + options.k + 1 + (like is not None)
-        nearest, looked_at = _nearest(served, code[None], min(need, MAX_K), options, where)
-        page = [one for one in nearest if one.id != like][options.offset :]
+        search = served.index.search_texts if options.find == "texts" else served.index.search
+        hits = search(code[None], min(need, MAX_K), options.radius, where)[0]
+        page = [one for one in _found(hits) if one.id != like][options.offset :]
         more, page = len(page) > options.k, page[: options.k]
-        hits = _hits(_with_codes(served, page))
+        told = [_told(one) for one in _with_codes(served, page)]
         now = time.perf_counter()
         answer = {
-            "hits": hits,
+            "hits": told,
             "query": {"kind": kind, "code": code.tobytes().hex(), "bits": served.index.bits},
             "offset": options.offset,
             "k": options.k,
@@ -45,11 +45,11 @@ def find(
                 "search_ms": round(1e3 * (now - start), 3),
                 "total_ms": round(1e3 * (now - started), 3),
             },
-            "looked_at": looked_at,
+            "looked_at": hits.looked_at,
             "items": served.stats.items,
             "bytes_per_item": served.index.bits // 8,
         }
-        return orjson.dumps(answer), now - start, looked_at
+        return orjson.dumps(answer), now - start, hits.looked_at
 
 
 def is_id(id: str) -> bool:
@@ -82,16 +82,27 @@ def item_answer(item: Item) -> dict[str, Any]:
     }
 
 
-def _nearest(
-    served: Served, code: Codes, k: int, options: Options, where: Filter | None
-) -> tuple[list[Found], int | None]:
-    if options.find == "texts":
-        return served.census.texts.search(code, k, options.radius, where)
-    hits = served.index.search(code, k, options.radius, where)[0]
-    return found(hits), hits.looked_at
+class _Found(NamedTuple):
+    """An item near a query."""
+
+    id: str
+    distance: int
+    metadata: Metadata
+    code: bytes
+    text: str | None  # the nearest of its texts, where texts were compared
 
 
-def _with_codes(served: Served, page: list[Found]) -> list[Found]:
+def _found(hits: Hits) -> list[_Found]:
+    if hits.codes is None:
+        codes = [b""] * len(hits)
+    else:
+        packed, size = hits.codes.tobytes(), hits.codes.shape[1]
+        codes = [packed[start : start + size] for start in range(0, len(packed), size)]
+    texts: Sequence[str | None] = hits.texts or [None] * len(hits)
+    return list(map(_Found, hits.ids, hits.distances.tolist(), hits.metadata, codes, texts))
+
+
+def _with_codes(served: Served, page: list[_Found]) -> list[_Found]:
     """Engines that do not bring the codes with the hits are asked for them; what has gone since is left out."""
     if all(one.code for one in page):
         return page
@@ -99,19 +110,14 @@ def _with_codes(served: Served, page: list[Found]) -> list[Found]:
     return [one._replace(code=item.code.tobytes()) for one, item in zip(page, items, strict=True) if item is not None]
 
 
-def _hits(page: list[Found]) -> list[dict[str, Any]]:
-    hits = []
-    for one in page:
-        labels, texts = one.metadata.get("labels"), texts_of(one.metadata)
-        hits.append(
-            {
-                "id": one.id,
-                "distance": one.distance,
-                "code": one.code.hex(),
-                "labels": labels if isinstance(labels, list) else [],
-                "text": texts[0] if texts else None,
-                "metadata": shown(one.metadata),
-                "has_image": has_image(one.metadata),
-            }
-        )
-    return hits
+def _told(one: _Found) -> dict[str, Any]:
+    labels, texts = one.metadata.get("labels"), texts_of(one.metadata)
+    return {
+        "id": one.id,
+        "distance": one.distance,
+        "code": one.code.hex(),
+        "labels": labels if isinstance(labels, list) else [],
+        "text": one.text or (texts[0] if texts else None),
+        "metadata": shown(one.metadata),
+        "has_image": has_image(one.metadata),
+    }

@@ -48,7 +48,7 @@ def router(service: Service) -> APIRouter:
                     "encoder": config.encoder,
                     "key_required": settings.key is not None,
                     "writable": settings.writable,
-                    "finds": ["pictures", "texts"] if served.census.texts.ready else ["pictures"],
+                    "finds": ["pictures", "texts"] if served.has_texts else ["pictures"],
                     "version": __version__,
                 }
             )

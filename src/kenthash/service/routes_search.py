@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from kenthash.errors import UsageError
 from kenthash.search.filters import Filter, parse
+from kenthash.search.index import NO_TEXTS
 from kenthash.service.batching import Code
 from kenthash.service.find import find
 from kenthash.service.problems import Problem, responses
@@ -86,8 +87,8 @@ def _check(served: Served, options: Options) -> Filter | None:
     """What can be said about the options only with the index at hand. The filter, parsed."""
     if options.radius is not None and options.radius > served.index.bits:
         raise Problem("invalid", f"radius: must be from 0 to the {served.index.bits} bits of the index")
-    if options.find == "texts" and not served.census.texts.ready:
-        raise Problem("invalid", "find: the texts' codes are not ready, or no item has a text: /stats says what is")
+    if options.find == "texts" and not served.has_texts:
+        raise Problem("invalid", f"find: {NO_TEXTS}")
     try:
         return None if not options.filter else parse(options.filter)
     except UsageError as error:

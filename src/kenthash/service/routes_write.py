@@ -1,5 +1,6 @@
 """PUT and DELETE /items, where the service has been told that it may."""
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,10 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from kenthash.codes import Codes
 from kenthash.errors import DataError
 from kenthash.search import Item
-from kenthash.search.engine import Metadata
+from kenthash.search.engine import Metadata, coded_texts
 from kenthash.search.index import MAX_ID, check_metadata
 from kenthash.service.batching import Code
 from kenthash.service.files import OURS
@@ -64,7 +66,8 @@ def router(service: Service) -> APIRouter:
         with service.state.use() as served:
             metadata = _metadata(asked)
             code = await _code(served, asked)
-            item, new = await service.searchers.run(_put, served, id, code, metadata)
+            texts = await _text_codes(served, metadata)
+            item, new = await service.searchers.run(_put, served, id, code, metadata, texts)
         return answer(item_answer(item), 201 if new else 200)
 
     @routes.delete(
@@ -119,14 +122,24 @@ async def _code(served: Served, asked: NewItem | Form) -> Code:
     return code
 
 
-def _put(served: Served, id: str, code: Code, metadata: Metadata) -> tuple[Item, bool]:
+async def _text_codes(served: Served, metadata: Metadata) -> Codes | None:
+    """The codes of an item's texts, for an index that has some."""
+    texts = coded_texts(metadata)
+    if not texts or not served.keeps_texts or not served.encoding.able:
+        return None
+    return np.stack(await asyncio.gather(*(served.encoding.text(text) for text in texts)))
+
+
+def _put(served: Served, id: str, code: Code, metadata: Metadata, texts: Codes | None) -> tuple[Item, bool]:
     """What `index add` noted of the picture stays with it."""
     with served.held():
         old = served.index.get([id])[0]
         kept = {key: old.metadata[key] for key in OURS if key in old.metadata} if old else {}
         item = Item(id, code, {**metadata, **kept})
         served.index.upsert([id], code[None], [item.metadata])
-        _changed(served)
+        if texts is not None:
+            served.index.put_texts([item], [texts])
+        served.refresh()
         return item, old is None
 
 
@@ -134,10 +147,5 @@ def _remove(served: Served, id: str) -> int:
     with served.held():
         removed = served.index.remove([id]) if is_id(id) else 0
         if removed:
-            _changed(served)
+            served.refresh()
         return removed
-
-
-def _changed(served: Served) -> None:
-    served.refresh()
-    served.census.again()

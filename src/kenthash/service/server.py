@@ -70,7 +70,7 @@ def _run(service: Service, listener: socket.socket, started: Callable[[str, int]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
     # The event loop needs the interpreter several times a request, and would wait this long for it each time while
-    # another thread encodes, counts labels or writes an answer.
+    # another thread encodes or writes an answer.
     sys.setswitchinterval(SWITCH)
     # What is loaded stays: without this the collector walks all of it now and then, and every request waits.
     gc.collect()

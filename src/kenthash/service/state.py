@@ -12,7 +12,6 @@ from kenthash.model.hasher import Hasher
 from kenthash.search import Index, Stats
 from kenthash.search.models import digest, model_for, pictures_warning
 from kenthash.service import logs
-from kenthash.service.census import Census
 from kenthash.service.encoding import Encoding
 from kenthash.service.labels import Labels
 from kenthash.service.metrics import Metrics
@@ -38,6 +37,7 @@ class Served:
             self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile
             self.stats: Stats = self.index.stats()
             self.warning = pictures_warning(self.index)
+            self.has_texts, self.keeps_texts = self.index.has_texts(), self.index.keeps_texts()
             undo.pop_all()
         if self.warning is not None:
             logs.write("old codes", "warning", error=self.warning)
@@ -46,12 +46,12 @@ class Served:
         self._lock = threading.Lock()
         self._holders, self._retired = 0, False
         self.labels = Labels(self.index)
-        self.census = Census(self.index, self.encoding, settings.index, self.digest)
 
     def refresh(self) -> None:
-        """After a change of the items: the counts that answers tell."""
+        """After a change of the items: what answers tell of all of them."""
         self.stats = self.index.stats()
         self.warning = pictures_warning(self.index)
+        self.has_texts, self.keeps_texts = self.index.has_texts(), self.index.keeps_texts()
         self._metrics.items.set(self.stats.items)
         self.labels.items_changed()
 
@@ -76,7 +76,6 @@ class Served:
             self._close()
 
     def _close(self) -> None:
-        self.census.close()
         self.encoding.close()
         self.index.close()
 
@@ -89,7 +88,6 @@ class State:
     def __init__(self, make: Callable[[], Served]) -> None:
         self._make, self._lock = make, threading.Lock()
         self._served = make()
-        self._served.census.start()
         self.draining = False
 
     @property
@@ -109,8 +107,6 @@ class State:
         new = self._make()
         with self._lock:
             old, self._served = self._served, new
-        old.census.stop()  # before the next one begins: both write the codes of texts to one file
-        new.census.start()
         old.retire()
 
     def close(self) -> None:

@@ -79,7 +79,6 @@ async def _refresh(service: Service) -> bool:
         except Exception as error:  # which must not end the watch
             logs.write("the index could not be looked at", "warning", error=str(error))
             return False
-        served.census.again()
         return True
 
 

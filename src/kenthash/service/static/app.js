@@ -204,11 +204,10 @@ function busy(yes) {
   find("#results").setAttribute("aria-busy", String(yes));
 }
 
-// Labels are counted and texts encoded in the background when the service starts: show them once they are there.
+// The labels of a large index take a while to be counted for the first time: they are shown once they are there.
 async function learn(wait = 500) {
   const [figures, counted] = await Promise.all([stats(), labels()]);
   const first = about === null;
-  const late = !first && !about.finds.includes("texts") && figures.finds.includes("texts");
   about = figures;
   known = counted.labels;
   find("#finds").hidden = !about.finds.includes("texts");
@@ -216,10 +215,8 @@ async function learn(wait = 500) {
   if (!first) {
     filters.show(state);
     if (!asked(state)) begin();
-    else if (late && state.find === "texts" && !answer) run(); // it was asked too early
   }
-  const whole = counted.complete !== false && about.finds.includes("texts");
-  if (!whole && wait < 600_000) setTimeout(() => learn(2 * wait).catch(() => {}), wait);
+  if (!counted.complete && wait < 600_000) setTimeout(() => learn(2 * wait).catch(() => {}), wait);
 }
 
 async function boot() {

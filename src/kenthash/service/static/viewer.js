@@ -55,7 +55,8 @@ export function start(grid, on) {
   }
 
   function about(hit, bits) {
-    const others = (hit.metadata.texts ?? []).filter((text) => text !== hit.text);
+    const { text: first, texts } = hit.metadata;
+    const others = [...new Set([first ?? [], texts ?? []].flat())].filter((text) => text !== hit.text);
     const known = Object.entries(hit.metadata).filter(([key, value]) => !HIDDEN.has(key) && value !== null);
     const rows = [["distance", differ(hit, bits)], ...known, ["item", hit.id]];
     const chip = (label) =>
