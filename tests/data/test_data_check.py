@@ -133,11 +133,16 @@ def test_pictures_are_opened_and_compared(tmp_path: Path) -> None:
     assert unopened.problems == [] and "25 (not opened)" in unopened.to_text()
 
 
-def test_no_readable_picture_at_all_is_an_error(tmp_path: Path) -> None:
+def test_pictures_of_which_most_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     data = read_dataset(picture_folder(tmp_path))
-    for picture in data.pictures or []:
-        picture.write_text("words")
-    assert not check_dataset(data).usable
+    assert data.pictures is not None
+    for spoilt, usable in ((12, True), (13, False)):
+        for picture in data.pictures[:spoilt]:
+            picture.write_text("words")
+        for picture in data.pictures[spoilt:]:
+            write_picture(picture)
+        report = check_dataset(data)
+        assert report.usable is usable and len(found(report, f"cannot be read: {spoilt} of 25")) == spoilt
 
 
 def kenthash(*arguments: object) -> "subprocess.CompletedProcess[str]":

@@ -187,7 +187,7 @@ def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[DataProblem
             same[result].append(item)
     if bad:
         yield DataProblem(
-            "error" if len(bad) == len(paths) else "warning",
+            "error" if 2 * len(bad) > len(paths) else "warning",
             f"pictures that cannot be read: {len(bad):,} of {len(paths):,}",
             "replace these files or remove their rows; `kenthash encode` skips them",
             bad,
