@@ -8,9 +8,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     context = multiprocessing.get_context("spawn")
     failures: dict[Path, str] = {}
     with (
+        _raising_on_sigterm(),
         bar(len(jobs), what, "runs", initial=len(jobs) - len(missing)) as progress,
         ProcessPoolExecutor(min(cores(), len(missing)), context, initializer=_begin) as pool,
     ):
@@ -66,7 +68,7 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
                 except KenthashError as error:
                     failures[waiting[done].out] = str(error)
                 progress.update()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
@@ -76,12 +78,30 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
                 "finished is kept"
             ) from error
         finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing new begins
+            pool.shutdown(cancel_futures=True)  # after a stop nothing new begins
     return failures
+
+
+@contextmanager
+def _raising_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process by an exception, so that it ends its workers first."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _begin() -> None:
     """What every worker process does first."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # Ctrl-C is for the parent, which then ends it; what it has written is whole, and the run is resumed. tqdm's lock
     # between processes would be left over, and these have no need of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -90,6 +110,14 @@ def _begin() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def _end_with_parent() -> None:
+    """However the parent ends, also by SIGKILL, nobody waits for this process any more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _check(job: Job) -> None:
