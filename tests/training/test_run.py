@@ -22,14 +22,14 @@ from kenthash.cli import main
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.runs.evaluate import evaluate_run
-from kenthash.runs.folder import open_source
+from kenthash.runs.folder import open_source, writing
 from kenthash.runs.record import read_record
 from kenthash.runs.train import train_run
 from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe, read_recipe
 from packs import write_pack
-from processes import run_until
+from processes import run_until, wait_until
 
 EPOCHS = 6
 ENV = os.environ | {"PYTHONUNBUFFERED": "1"}
@@ -154,8 +154,30 @@ def test_label_noise_swaps_labels_of_training_items_only(pack):
 
 def test_a_folder_in_which_a_killed_run_had_just_begun_can_be_used(pack, tmp_path):
     (tmp_path / "recipe.yaml.partial").write_text("da")
+    (tmp_path / "lock").touch()
     assert train_run(make_recipe({"data": str(pack), "method": "dsph", "bits": 16, "epochs": 1}), tmp_path)
     assert (tmp_path / "model" / "config.json").is_file()
+
+
+def test_one_process_at_a_time_writes_a_run(pack, whole, tmp_path):
+    out = tmp_path / "run"
+    endless = [*command(pack, out), "--set", "epochs=1000000"]
+    process = subprocess.Popen(endless, env=ENV, stderr=subprocess.DEVNULL)
+    try:
+        wait_until((out / "checkpoint" / "checkpoint.safetensors").is_file)
+        resume = subprocess.run(
+            [sys.executable, "-m", "kenthash", "train", "--resume", "--out", str(out)],
+            env=ENV, capture_output=True, text=True,
+        )  # fmt: skip
+        assert resume.returncode == 1 and resume.stderr.count("\n") == 1
+        assert f"{out}: another process is writing this run" in resume.stderr
+    finally:
+        process.kill()
+        process.wait()
+    with writing(out):  # it is free when its process has ended, however it ended
+        pass
+    with writing(whole[0]), pytest.raises(KenthashError, match="another process is writing this run"):
+        evaluate_run(whole[0])
 
 
 def test_divergence_names_the_term(pack, tmp_path):

@@ -15,7 +15,7 @@ from kenthash.evaluation.inputs import Ties
 from kenthash.evaluation.protocols import EpochScore, honest_epoch, paper_number
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import atomic_write, read_json, write_json
-from kenthash.runs.folder import Run
+from kenthash.runs.folder import Run, writing
 
 TOWERS = {"i2t": ("image", "text"), "t2i": ("text", "image"), "i2i": ("image", "image"), "t2t": ("text", "text")}
 
@@ -52,7 +52,12 @@ def evaluate_run(
     run = Run.open(path, device)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
-    source = run.source()
+    with writing(path):
+        return _evaluate(run, ties, figures)
+
+
+def _evaluate(run: Run, ties: Ties, figures: bool) -> RunEvaluation:
+    path, source = run.path, run.source()
     outputs = {part: run.outputs(source, getattr(run.split, part)) for part in ("query", "database")}
     labels = {part: source.dataset.labels[getattr(run.split, part)] for part in ("query", "database")}
     evaluations: dict[str, Evaluation] = {}

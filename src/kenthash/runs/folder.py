@@ -2,10 +2,13 @@
 
 `recipe.yaml` (as resolved), `split.npz`, `model/` (config.json, model.safetensors, card), `checkpoint/` (to resume),
 `history.json` (a record an epoch), `metrics.json`, `per_query_ap.npz`, `events/` for TensorBoard, `figures/`, and
-`proxies/` where the run was recorded (`record.py`).
+`proxies/` where the run was recorded (`record.py`); `lock` is empty.
 """
 
-from collections.abc import Callable
+import fcntl
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +20,28 @@ from kenthash.data.readers.pack import is_pack
 from kenthash.data.splits import Rows, Split
 from kenthash.encoders import Encoder
 from kenthash.encoders.cache import features_for
-from kenthash.errors import DataError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.hasher import Hasher
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe
 from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Source, head_outputs
+
+LOCK = "lock"
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Let one process at a time write into a run folder, and refuse the next."""
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / LOCK).open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise KenthashError(f"{path}: another process is writing this run: let it end, or stop it first") from error
+        except OSError as error:  # some network file systems have no locks
+            log.info("%s: cannot be locked: %s", path, error)
+        yield
 
 
 def open_source(

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of, per_query_ap
 from kenthash.evaluation.measures import mean_ap
 from kenthash.files import write_json
-from kenthash.runs.folder import open_source
+from kenthash.runs.folder import LOCK, open_source, writing
 from kenthash.runs.record import Recorder
 from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoint
 from kenthash.training.distributed import processes, rank, wait_for_all
@@ -53,16 +53,18 @@ def train_run(
             encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
         source = open_source(recipe, device, encoder, lambda dataset: _check_labels(dataset, _split(recipe, dataset)))
         split = _split(recipe, source.dataset)
-        if rank() == 0:
-            write_recipe(out / "recipe.yaml", recipe)
-            split.save(out / "split.npz")
-        training = Training(recipe, source, split.train, device)
-        with _threads(None if encoder is not None else 1):
-            recorder = Recorder(out, training, split) if record and rank() == 0 else None
-            best, history = _epochs(training, source, split, out, quiet, recorder)
-        if rank() == 0:
-            _save(training, best, history, out)
-        wait_for_all()
+        with writing(out) if rank() == 0 else nullcontext():
+            if rank() == 0:
+                _check_folder(recipe, out, resume)  # again, since another process may have begun a run here meanwhile
+                write_recipe(out / "recipe.yaml", recipe)
+                split.save(out / "split.npz")
+            training = Training(recipe, source, split.train, device)
+            with _threads(None if encoder is not None else 1):
+                recorder = Recorder(out, training, split) if record and rank() == 0 else None
+                best, history = _epochs(training, source, split, out, quiet, recorder)
+            if rank() == 0:
+                _save(training, best, history, out)
+            wait_for_all()
         return rank() == 0
 
 
@@ -92,7 +94,7 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
         if stored != recipe:
             changed = ", ".join(f.name for f in fields(recipe) if getattr(stored, f.name) != getattr(recipe, f.name))
             raise UsageError(f"{out}: was begun with another recipe, which differs in {changed}: resume with that one")
-    elif out.exists() and any(entry.suffix != ".partial" for entry in out.iterdir()):  # which a kill leaves behind
+    elif out.exists() and any(e.suffix != ".partial" and e.name != LOCK for e in out.iterdir()):  # which a kill leaves
         raise UsageError(f"{out}: is not empty and not a run: choose another --out")
 
 
