@@ -93,7 +93,7 @@ def test_bold_is_over_seeds_where_these_are_enough_and_else_of_these_models():
 
 def test_a_method_is_tuned_over_its_own_ranges():
     tried = propose("kdph", 16, {}, 40)[1:]
-    assert {layer["settings"]["margin_ratio"] for layer in tried} == set(Kdph.ranges["settings.margin_ratio"])
+    assert {layer["settings"]["margin_bits"] for layer in tried} == set(Kdph.ranges["settings.margin_bits"])
     assert {layer["settings"]["concentration"] for layer in tried} == set(Kdph.ranges["settings.concentration"])
     assert {layer["batch"] for layer in propose("dsph", 16, {"batch": 128}, 40)[1:]} == {64, 128}
     for layer in tried:

@@ -147,8 +147,8 @@ def test_numbers_are_those_of_the_code():
     expected = {
         "method.md": [
             f"ε = {kdph.epsilon:g}, ζ = {kdph.zeta:g} and η = {kdph.eta:g}",
-            f"Here $m = {kdph.margin_ratio:g} κ_0$",
-            f"Here they start at κ₀ = {kdph.concentration:g} and β₀ = {kdph.shape:g}",
+            f"Here the margin is {kdph.margin_bits:g} bits",
+            f"Here they start at κ₀ = K/2 and β₀ = {kdph.shape:g}",
             rf"$\lambda_w = {kaph.within:g}$ and $\lambda_p = {kaph.proxies:g}$",
             f"one layer of {hidden:,} ReLU units with dropout {dropout:g}",
         ],

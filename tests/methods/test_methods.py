@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kenthash.errors import UsageError
 from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
+from kenthash.methods.kdph import Kdph
 from kenthash.training.recipe import make_recipe
 
 BITS, IMAGE, TEXT, ITEMS = 16, 12, 10, 30
@@ -144,12 +145,15 @@ def kdph(**settings: object) -> Method:
 
 
 def test_kdphs_margin_is_relative_to_the_first_concentration() -> None:
-    """The hinge sees differences of scores: twice κ₀ is twice the differences and needs twice the margin."""
+    """The hinge sees differences of scores: twice κ₀ is twice the differences and needs twice the margin. By default κ₀
+    is K/2, where a bit is 1, and the margin 32 bits."""
+    default = kdph()
+    assert isinstance(default, Kdph) and (default.concentration, default.margin) == (8.0, 32.0)
     batch = make_batch(mixed())
     alone = {"epsilon": 0.0, "zeta": 0.0, "eta": 0.0, "proxy": "point"}
     values = [kdph(**alone, concentration=kappa).terms(batch)["proxy"] for kappa in (5.0, 10.0)]
     torch.testing.assert_close(values[1], 2 * values[0])
-    given = kdph(**alone, concentration=5.0, margin=10.0).terms(batch)["proxy"]  # the default ratio is 2
+    given = kdph(**alone, concentration=5.0, margin=20.0).terms(batch)["proxy"]  # 32 · 2 · 5 / 16
     torch.testing.assert_close(given, values[0])
 
 

@@ -43,11 +43,8 @@ SETTINGS = {
     "η": {"0.01": "kdph-eta-0.01", "0.1": "kdph", "0.5": "kdph-eta-0.5", "1": "kdph-eta-1"},
     "ζ": {"0.1": "kdph-zeta-0.1", "0.3": "kdph", "0.6": "kdph-zeta-0.6", "1": "kdph-zeta-1"},
     "N_axes": {"1": "kdph-axes-1", "2": "kdph", "4": "kdph-axes-4", "8": "kdph-axes-8", "15": "kdph-axes-15"},
-    "m/κ₀": {
-        **{v: f"kdph-margin_ratio-{v}" for v in ("0.03", "0.5", "1", "4")},
-        "2": "kdph",
-    },
-    "κ₀": {**{v: f"kdph-concentration-{v}" for v in ("1", "5", "30")}, "10": "kdph"},
+    "m": {v: "kdph" if v == "32" else f"kdph-margin_bits-{v}" for v in ("1", "8", "16", "32", "64")},
+    "κ₀": {v: "kdph" if v == "8" else f"kdph-concentration-{v}" for v in ("1", "4", "8", "16")},
 }
 CONFLICTS = [
     f"kdph{kind}{condition}-{bits}-0"

@@ -121,7 +121,7 @@ def test_a_sheet_in_all_its_forms():
 
 
 def test_grid_and_kinds():
-    assert grid(64)["axes"] == (4, 8, 16, 32) and grid(8)["axes"] == (1, 2, 4)
+    assert grid(64)["axes"] == (4, 8, 16, 32, 63) and grid(8)["axes"] == (1, 2, 4, 7)
     labels = np.array([[1, 1, 0], [0, 0, 1], [0, 0, 0]], np.uint8)
     assert kinds_of(labels, np.array([0, 1])).tolist() == [1, -1, -1]
 

@@ -6,9 +6,10 @@ Variance via Kent Distributions for Cross-Modal Hashing".
 All terms and weights are the paper's. What it leaves open, and what the defaults change, was chosen once on validation
 data, for all lengths and heads (docs/findings.md):
 
-- the margin m and the first κ are not printed. The hinge sees differences of scores, which grow with κ, so m is given
-  as a multiple of κ₀. With the m = 0.3 of public code and κ₀ = 10 a pair is content at a difference of 0.03 in its
-  cosines, and the classes' mean directions merge;
+- the first κ and the margin m are not printed. With κ₀ = K/2 scores begin as Hamming distances: κ₀ cos(z, μ) is K/2 − d
+  for codes z and μ that differ in d bits. The hinge sees differences of scores, which grow with κ, so m is relative to
+  κ₀: it is given in bits, and one bit is worth 2κ₀/K. With the m = 0.3 of public code and κ₀ = 10 a pair is content at
+  a difference of 0.03 in its cosines, and the classes' mean directions merge;
 - irrelevance has DSPH's threshold, and is over all pairs without a common label, as printed;
 - the proxies have their own rate, which decays with that of the heads;
 - the uniform term is a mean over the batch, where the paper prints a trace, that is a sum.
@@ -39,9 +40,9 @@ class Settings:
     epsilon: float = 40.0  # weight of irrelevance, paper
     zeta: float = 0.3  # weight of alignment, paper
     eta: float = 0.1  # weight of the uniform constraint, paper
-    margin_ratio: float = 2.0  # m / κ₀, the margin of the triplet term
-    margin: float | None = None  # m itself, instead of margin_ratio
-    concentration: float = 10.0  # κ₀, at the start; points keep it
+    margin_bits: float = 32.0  # the margin of the triplet term in bits, each 2κ₀/K in scores
+    margin: float | None = None  # the margin m itself, instead of margin_bits
+    concentration: float | None = None  # κ₀, at the start; points keep it; None is K/2
     shape: float = 1.0  # β₀, at the start
     axes: int | None = None  # N_axes; None is the paper's K/8
     proxy: Kind = "kent"
@@ -59,25 +60,27 @@ class Kdph(Method):
     title = "KDPH"
     citation = "Zhu et al., Absorbing Gradient Conflicts: Kent Distributions for Cross-Modal Hashing, IJCAI 2026"
     fidelity = "paper"
-    changes = "margin 2κ₀, irrelevance with DSPH's threshold, the proxies' own rate with decay"
+    changes = "first κ K/2, margin 32 bits, irrelevance with DSPH's threshold, the proxies' own rate with decay"
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
         "proxy_optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 5e-4, "warmup": 0.0, "decay": "cosine"},
     }
     ranges: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "settings.margin_ratio": (0.5, 1.0, 2.0, 4.0),
-        "settings.concentration": (5.0, 10.0, 20.0),
+        "settings.margin_bits": (8.0, 16.0, 32.0, 64.0),
+        "settings.concentration": (None, 10.0, 30.0),
         "settings.shape": (0.1, 1.0, 5.0),
         "settings.temperature": (0.07,),  # learned
     }
 
     def __init__(self, shapes: Shapes, settings: Settings) -> None:
         super().__init__(shapes, settings)
-        kappa, beta = settings.concentration, settings.shape
+        kappa = shapes.bits / 2 if settings.concentration is None else settings.concentration
+        self.concentration = kappa
         self.proxies = make_proxies(
-            settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame, kappa, beta
+            settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame, kappa, settings.shape
         )
-        self.margin = settings.margin_ratio * kappa if settings.margin is None else settings.margin
+        in_bits = 2 * kappa / shapes.bits * settings.margin_bits
+        self.margin = in_bits if settings.margin is None else settings.margin
         self.temperature = Temperature(settings.temperature).requires_grad_(settings.learned_temperature)
         self.threshold = code_threshold(shapes.bits, shapes.classes) if settings.irrelevance == "threshold" else None
 
@@ -88,7 +91,7 @@ class Kdph(Method):
         if s.proxies:
             scores = self.proxies.scores(normalize(torch.cat([batch.x, batch.t])))
             if s.proxy == "point":
-                scores = s.concentration * scores  # so that a point differs from the other kinds by its form alone
+                scores = self.concentration * scores  # so that a point differs from the other kinds by its form alone
             # Both modalities: the mean over the 2B stacked samples, twice, is the sum of the two means.
             terms["proxy"] = 2 * proxy_triplet(scores, batch.labels.repeat(2, 1), self.margin, s.triplets)
         if s.epsilon:

@@ -13,17 +13,18 @@ from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 
 # In the order of the paper's panels, then what the paper leaves open.
-SYMBOLS = {"epsilon": "ε", "eta": "η", "zeta": "ζ", "axes": "N_axes", "margin_ratio": "m/κ₀", "concentration": "κ₀"}
+SYMBOLS = {"epsilon": "ε", "eta": "η", "zeta": "ζ", "axes": "N_axes", "margin_bits": "m", "concentration": "κ₀"}
 NAMES = {
     "epsilon": "irrelevance",
     "eta": "uniform constraint",
     "zeta": "alignment",
     "axes": "principal axes",
-    "margin_ratio": "margin",
+    "margin_bits": "margin in bits",
     "concentration": "first concentration",
 }
 WEIGHTS = {"epsilon": (1.0, 10.0, 40.0, 100.0), "eta": (0.01, 0.1, 0.5, 1.0), "zeta": (0.1, 0.3, 0.6, 1.0)}
-OPEN = {"margin_ratio": (0.03, 0.5, 1.0, 2.0, 4.0), "concentration": (1.0, 5.0, 10.0, 30.0)}
+MARGINS = (1.0, 8.0, 16.0, 32.0, 64.0)  # in bits
+PARTS_OF_K = (16, 4, 2, 1)  # κ₀ is K over one of these
 
 Curves = dict[str, dict[float, Cells]]  # setting → value → cells
 
@@ -69,12 +70,15 @@ def sensitivity(study: Study) -> Outcome:
 def grid(bits: int) -> dict[str, tuple[float, ...]]:
     """The values of every setting. The paper's 4 to 63 axes at 64 bits are K/16 to K/2, and all."""
     axes = sorted({*(max(1, bits // part) for part in (16, 8, 4, 2)), bits - 1})
-    return {**WEIGHTS, "axes": tuple(axes), **OPEN}
+    first = tuple(bits / part for part in PARTS_OF_K)
+    return {**WEIGHTS, "axes": tuple(axes), "margin_bits": MARGINS, "concentration": first}
 
 
 def _default(setting: str, bits: int) -> float:
     if setting == "axes":
         return bits // 8
+    if setting == "concentration":
+        return bits / 2
     return float(getattr(Settings(), setting))
 
 
