@@ -67,6 +67,7 @@ def test_only_a_clear_winner_is_bold():
     won = {("i2t", 16): "good", ("t2i", 16): "good"}
     assert winners(both) == won
     assert winners(list(rows.values())) == {}  # two that tie
+    assert winners([rows["good"]]) == {}  # ahead of nothing
     real = Row("cosine", "", "control", {column: Cell((1.0,), (1.0,)) for column in won})
     assert winners([real, *both]) == won  # real values are no codes
     table = sheet_of(both, [16], won, "").markdown()
@@ -164,6 +165,40 @@ def test_the_command_writes_resumes_and_adds(pack, tmp_path):
     assert {path.name for path in out.iterdir()} >= {"table.md", "table.tex", "figure.png", "figure.svg"}
     refused = compare("dsph", "--set", "batch=64")
     assert refused.returncode == 2 and "made with other settings (batch)" in refused.stderr
+
+
+def methods_of(sheet):
+    return {row[1] for row in sheet.rows}
+
+
+def test_a_table_keeps_the_rows_of_earlier_commands(pack, tmp_path, capsys):
+    layer = {"epochs": 1, "optimizer": {"lr": 0.01}}
+    first = compare(Comparison(pack, tmp_path, ("dsph", "lsh"), (16,), 1, layer))
+    assert methods_of(first) == {"DSPH", "lsh"} and "Bold" in first.caption
+    assert "Set for all: epochs=1, optimizer.lr=0.01." in first.caption
+    second = compare(Comparison(pack, tmp_path, ("cosine",), (16,), 1, layer))
+    assert methods_of(second) == {"DSPH", "lsh", "cosine"}
+    assert [row for row in second.rows if row[1] != "cosine"] == first.rows
+    assert "left out" not in capsys.readouterr().err
+    for bits, changed, reason in (
+        ((16,), layer | {"epochs": 2}, "was made with other settings (epochs)"),
+        ((16, 32), layer, "dsph-32-0 has not been made: name dsph in --methods"),
+    ):
+        third = compare(Comparison(pack, tmp_path, ("sign",), bits, 1, changed))
+        assert methods_of(third) == {"lsh", "cosine", "sign"}
+        told = capsys.readouterr().err
+        assert told.startswith("DSPH is left out of the table: ") and reason in told and told.count("\n") == 1
+    alone = compare(Comparison(pack, tmp_path / "alone", ("lsh",), (16,), 1, {}))
+    assert "Bold" not in alone.caption and "Set for all" not in alone.caption and "**" not in alone.markdown()
+
+
+def test_a_table_keeps_tuned_rows_that_were_tuned_alike(pack, tmp_path, capsys):
+    layer = {"epochs": 1}
+    compare(Comparison(pack, tmp_path, ("dsph",), (16,), 1, layer, tune=2))
+    assert methods_of(compare(Comparison(pack, tmp_path, ("lsh",), (16,), 1, layer, tune=2))) == {"DSPH", "lsh"}
+    assert capsys.readouterr().err == ""
+    assert methods_of(compare(Comparison(pack, tmp_path, ("lsh",), (16,), 1, layer, tune=3))) == {"lsh"}
+    assert "DSPH is left out of the table: it was not tuned by 3 tries" in capsys.readouterr().err
 
 
 def test_tuning_keeps_the_best_on_validation(pack, tmp_path):

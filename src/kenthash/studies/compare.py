@@ -1,7 +1,10 @@
 """`kenthash compare`: the paper's Table 1 on any data: methods, lengths and seeds to one table and one figure."""
 
+import csv
+import io
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +15,16 @@ from kenthash.codes import MAX_BITS, check_bits
 from kenthash.data.splits import make_split
 from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
-from kenthash.errors import UsageError
+from kenthash.errors import KenthashError, UsageError
 from kenthash.evaluation import per_query_ap
 from kenthash.evaluation.real_valued import real_valued_map
-from kenthash.files import atomic_write
+from kenthash.files import atomic_write, read_json
 from kenthash.methods import METHODS
 from kenthash.progress import track
 from kenthash.studies.controls import CONTROLS, apply_control, has_faiss
 from kenthash.studies.drawing import save
 from kenthash.studies.figure import draw
-from kenthash.studies.grid import Job, run_all
+from kenthash.studies.grid import Job, check, run_all
 from kenthash.studies.results import DIRECTIONS, Cell, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet
 from kenthash.studies.tables import comma_separated, latex, sheet_of
@@ -39,6 +42,10 @@ class Comparison:
     layer: dict[str, Any]  # settings that all methods share
     tune: int = 0  # settings tried for each method, on validation only
     runs: Path | None = None  # the folder of the runs; None is `runs` below out
+
+    @property
+    def run_folder(self) -> Path:
+        return self.runs or self.out / "runs"
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
@@ -64,7 +71,10 @@ def parse_bits(text: str) -> tuple[int, ...]:
 
 
 def compare(comparison: Comparison) -> Sheet:
-    """Make the missing runs, write table.md, table.tex, table.csv and the figure; returns the table."""
+    """Make the missing runs, write table.md, table.tex, table.csv and the figure; returns the table.
+
+    It also has the rows of what earlier comparisons into the same folder have made with the same settings.
+    """
     if own := {"data", "method", "bits", "seed"} & comparison.layer.keys():
         raise UsageError(
             f"--set {min(own)}: a comparison sets it for each run: --data, --methods, --bits and --seeds do"
@@ -74,29 +84,76 @@ def compare(comparison: Comparison) -> Sheet:
     features = features_for(comparison.data, recipe.encoder.spec)
     rows = [  # the quick ones first: if one of them fails, it does so before the long part
         _control_row(name, features, comparison, recipe)
-        for name in track([n for n in comparison.methods if n in CONTROLS], "controls")
+        for name in track([n for n in comparison.methods if n in CONTROLS] + _earlier_controls(comparison), "controls")
     ]
     learned = [name for name in comparison.methods if name in METHODS]
     # At one length for all: the rates and weights of a method are the same numbers in its paper whatever the length.
     middle = sorted(comparison.bits)[len(comparison.bits) // 2]
     folder = comparison.out / "tuning"
     layers = tuned_layers(folder, features.path, learned, middle, comparison.layer, comparison.tune)
-    runs = comparison.runs or comparison.out / "runs"
-    jobs = {
-        (name, b, seed): Job(
-            runs / f"{name}-{b}-{seed}",
-            {**layers[name], "data": str(features.path), "method": name, "bits": b, "seed": seed},
-        )
-        for name in learned
-        for b in comparison.bits
-        for seed in range(comparison.seeds)
-    }
-    run_all(list(jobs.values()))
-    for name in learned:
-        cells = cells_of({b: [jobs[name, b, seed].out for seed in range(comparison.seeds)] for b in comparison.bits})
+    jobs = {name: _jobs(name, layer, features, comparison) for name, layer in layers.items()}
+    run_all([job for by_bits in jobs.values() for of_seeds in by_bits.values() for job in of_seeds])
+    jobs |= _earlier_jobs(comparison, middle, features)
+    for name, by_bits in jobs.items():
+        cells = cells_of({b: [job.out for job in of_seeds] for b, of_seeds in by_bits.items()})
         method = METHODS[name]
         rows.append(Row(method.title, method.citation.rsplit(", ", 1)[-1], method.fidelity, cells))
-    return _write(rows, comparison, recipe, features)
+    return _write(rows, list(jobs), comparison, recipe, features)
+
+
+def _jobs(name: str, layer: dict[str, Any], features: FeaturePack, comparison: Comparison) -> dict[int, list[Job]]:
+    """The runs of a method by length, one per seed."""
+    return {
+        b: [
+            Job(
+                comparison.run_folder / f"{name}-{b}-{seed}",
+                {**layer, "data": str(features.path), "method": name, "bits": b, "seed": seed},
+            )
+            for seed in range(comparison.seeds)
+        ]
+        for b in comparison.bits
+    }
+
+
+def _earlier_controls(comparison: Comparison) -> list[str]:
+    """The controls of the table that is there already, which are quick to make again."""
+    try:
+        text = (comparison.out / "table.csv").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return []
+    names = {row.get("method") for row in csv.DictReader(io.StringIO(text))} - set(comparison.methods)
+    return [name for name in CONTROLS if name in names and (name != "pq" or has_faiss())]
+
+
+def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) -> dict[str, dict[int, list[Job]]]:
+    """The finished runs of methods that the comparison does not name, by method and length, where they have its
+    settings, lengths and seeds. What is left out is told on standard error."""
+    there = {re.sub(r"-\d+-\d+$", "", run.parent.name) for run in comparison.run_folder.glob("*/metrics.json")}
+    kept = {}
+    for name in (name for name in METHODS if name in there and name not in comparison.methods):
+        try:
+            jobs = _jobs(name, _earlier_layer(name, comparison, middle), features, comparison)
+            for job in (job for of_seeds in jobs.values() for job in of_seeds):
+                check(job)
+                if not job.done:
+                    raise UsageError(f"{job.out.name} has not been made: name {name} in --methods")
+        except KenthashError as reason:
+            print(f"{METHODS[name].title} is left out of the table: {reason}", file=sys.stderr)
+        else:
+            kept[name] = jobs
+    return kept
+
+
+def _earlier_layer(name: str, comparison: Comparison, middle: int) -> dict[str, Any]:
+    """The settings that the comparison would give a method, found by an earlier one where it is tuned."""
+    if not comparison.tune:
+        return comparison.layer
+    record = comparison.out / "tuning" / f"{name}-{middle}.json"
+    tuned = read_json(record) if record.is_file() else {"scores": []}
+    if len(tuned["scores"]) != comparison.tune:
+        raise UsageError(f"it was not tuned by {comparison.tune} tries at {middle} bits: name {name} in --methods")
+    layer: dict[str, Any] = tuned["layer"]
+    return layer
 
 
 def _control_row(name: str, features: FeaturePack, comparison: Comparison, recipe: Recipe) -> Row:
@@ -122,15 +179,21 @@ def _control_row(name: str, features: FeaturePack, comparison: Comparison, recip
     return Row(name, reference.get(name, "control"), "control", cells)
 
 
-def _write(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features: FeaturePack) -> Sheet:
+def _write(
+    rows: Sequence[Row], learned: Sequence[str], comparison: Comparison, recipe: Recipe, features: FeaturePack
+) -> Sheet:
     won = winners(rows)
     several = f"mean ± deviation over seeds 0 to {comparison.seeds - 1}"
     note = (
         f"{features.dataset.name}, {len(features):,} items; mAP@ALL, expected ties, "
         f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings a "
-        f"method tried on validation. Bold: {basis_of_test(rows)}. `real`: the same outputs before signing."
+        "method tried on validation. `real`: the same outputs before signing."
     )
-    for method in (METHODS[name] for name in comparison.methods if name in METHODS):
+    if changed := ", ".join(_assignments(comparison.layer)):
+        note += f" Set for all: {changed}."
+    if bold := basis_of_test(rows):
+        note += f" Bold: {bold}."
+    for method in (METHODS[name] for name in learned):
         if method.changes:
             note += f" {method.title} is not quite its source: {method.changes}."
     sheet = sheet_of(rows, comparison.bits, won, note)
@@ -144,3 +207,12 @@ def _write(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features
             stream.write(text)
     save(draw(rows, comparison.bits), comparison.out / "figure")
     return sheet
+
+
+def _assignments(layer: dict[str, Any], section: str = "") -> Iterator[str]:
+    """Settings as `--set` takes them."""
+    for name, value in layer.items():
+        if isinstance(value, dict):
+            yield from _assignments(value, f"{section}{name}.")
+        else:
+            yield f"{section}{name}={'null' if value is None else value}"

@@ -49,7 +49,7 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     """Make every run that is not finished; returns why some of them failed, by their folders."""
     jobs = list({job.out: job for job in jobs}.values())  # whoever asks for a run twice gets one
     for job in jobs:
-        _check(job)
+        check(job)
     missing = [job for job in jobs if not job.done]
     if not missing:
         return {}
@@ -120,7 +120,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _check(job: Job) -> None:
+def check(job: Job) -> None:
     """Before anything runs: its settings exist, and a run of other settings under the same name neither passes for this
     one nor is lost."""
     wanted = make_recipe(job.layer)

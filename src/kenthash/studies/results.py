@@ -103,7 +103,7 @@ def winners(rows: Sequence[Row]) -> dict[tuple[str, int], str]:
     for column in sorted({column for row in rows for column in row.cells}):
         cells = {row.name: row.cells[column] for row in rows if column in row.cells}
         tested = {name: cell for name, cell in cells.items() if cell.ap is not None}
-        if tested:
+        if len(tested) > 1:
             best = max(tested, key=lambda name: tested[name].mean)
             tests = [_test(tested[best], cell, len(tested) - 1) for name, cell in tested.items() if name != best]
             if all(p < SIGNIFICANT for p in holm([test.p_value for test in tests])):
@@ -112,8 +112,10 @@ def winners(rows: Sequence[Row]) -> dict[tuple[str, int], str]:
 
 
 def basis_of_test(rows: Sequence[Row]) -> str:
-    """What bold means in a table of these rows, by which test."""
+    """What bold means in a table of these rows, by which test; nothing where no two codes can be compared."""
     coded = [row for row in rows if any(cell.ap is not None for cell in row.cells.values())]
+    if len(coded) < 2:
+        return ""
     seeds = min((len(cell.maps) for row in coded for cell in row.cells.values()), default=0)
     if enough_seeds(seeds, len(coded) - 1):
         return f"ahead of every other code by the paired test over {seeds} seeds (p < {SIGNIFICANT}, Holm)"
