@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kenthash.data.contact_sheet import contact_sheet
 from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
@@ -113,12 +115,12 @@ def _control(name: str, features: FeaturePack, split: Split) -> Row:
 
 
 def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
-    """Codes of the pack's vectors: the pictures need not be encoded again."""
+    """Codes of the pack's vectors: pictures and captions need not be encoded again."""
     with Index.open_or_create(target, BITS) as index:
         claim(index, run)
         hasher = Hasher.load(run)
         if index.stats().items:
-            add_texts(index, hasher.encode_texts)
+            add_texts(index, hasher.encode_texts)  # for one that an earlier version made
             return
         features = FeaturePack.open(pack)
         places = {name: number for number, name in enumerate(dataset.ids)}
@@ -133,7 +135,9 @@ def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
             for row in rows
         ]
         index.add(features.dataset.ids, hasher.encode_image_features(features.image), metadata)
-        add_texts(index, hasher.encode_texts)
+        first = features.text[features.text_offsets[:-1]]
+        texts = dict(zip([entry["text"] for entry in metadata], hasher.encode_text_features(first), strict=True))
+        add_texts(index, lambda few: np.stack([texts[text] for text in few]))
 
 
 def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:

@@ -7,8 +7,8 @@ import pytest
 from brute_force import Reference, agree, clustered, names
 
 from components import need
-from kenthash.errors import KenthashError
-from kenthash.search.index import Index
+from kenthash.errors import DataError, KenthashError
+from kenthash.search import Index, add_texts
 
 pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
 
@@ -69,3 +69,17 @@ def test_milvus_lists(target: Callable[[str], str]) -> None:
         assert index.stats().details["shards"] == 2
     with Index.open(target("lists"), probes=8) as index:
         agree(index, reference, codes[:5], k=20)
+
+
+@pytest.mark.parametrize("target", ["milvus"], indirect=True)
+def test_milvus_index_with_the_name_of_texts(target: Callable[[str], str]) -> None:
+    """An index called as another one's texts would be is left alone, and keeps the other one from having texts."""
+    code = np.zeros((1, 8), np.uint8)
+    with Index.create(target("own"), bits=64) as index, Index.create(target("own_texts"), bits=64) as other:
+        other.upsert(["0/a"], code)
+        index.upsert(["a"], code, [{"text": "a kite"}])
+        index.upsert(["a"], code, [{"text": "a kite"}])
+        with pytest.raises(DataError, match="own_texts: an index, where the texts of this one would be"):
+            add_texts(index, lambda texts: code)
+        assert index.count_texts(["a"]) == [0] and index.remove(["a"]) == 1
+        assert other.list_ids() == ["0/a"]

@@ -195,9 +195,9 @@ class MilvusEngine:
 
     def count_texts(self, ids: Sequence[str]) -> list[int]:
         texts = self._texts()
-        rows = texts._rows([_text_name(one, n) for one in ids for n in range(MAX_TEXTS)], []) if texts else ()
+        rows = texts._rows([_text_name(item_id, n) for item_id in ids for n in range(MAX_TEXTS)], []) if texts else ()
         counts = Counter(_item_of(row["id"]) for row in rows)
-        return [counts[one] for one in ids]
+        return [counts[item_id] for item_id in ids]
 
     def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         texts = self._texts()
@@ -207,8 +207,8 @@ class MilvusEngine:
         for code in codes:
             near = self._nearest_texts(texts, code, k, expression(filter) if filter else "")
             near = [hit for hit in near if radius is None or hit[0] <= radius]
-            items = self.get([one for _, one, _ in near])
-            held = texts.get([_text_name(one, number) for _, one, number in near])
+            items = self.get([item_id for _, item_id, _ in near])
+            held = texts.get([_text_name(item_id, number) for _, item_id, number in near])
             found.append(_text_hits(list(zip(near, items, held, strict=True)), self.bits))
         return found
 
@@ -224,9 +224,9 @@ class MilvusEngine:
             if not top:  # who has no second text has no third
                 break
             for distance, name in settle(top, k, width, partial(texts._top_below, code, width, wanted)):
-                one = _item_of(name)
-                best[one] = min(best.get(one, (distance, number)), (distance, number))
-        return sorted((distance, one, number) for one, (distance, number) in best.items())[:k]
+                item_id = _item_of(name)
+                best[item_id] = min(best.get(item_id, (distance, number)), (distance, number))
+        return sorted((distance, item_id, number) for item_id, (distance, number) in best.items())[:k]
 
     def _texts(self, make: bool = False) -> Self | None:
         """The collection of texts, which is made when the first are put there; None where there is none."""
@@ -238,10 +238,10 @@ class MilvusEngine:
                 return None
             if not there:
                 texts._create_collection(TEXTS_FORMAT, 1, None)
-            elif texts._describe()["description"] != TEXTS_FORMAT:
-                raise DataError(
-                    f"{texts.where}: the name that the collection of texts would have: rename one of the two"
-                )
+            elif texts._describe()["description"] != TEXTS_FORMAT:  # an index that happens to be called so
+                if not make:
+                    return None
+                raise DataError(f"{texts.where}: an index, where the texts of this one would be: use another name")
             texts._call(self.client.load_collection, texts.name, timeout=CALL_SECONDS)
             self.texts = texts
         return self.texts
@@ -249,7 +249,7 @@ class MilvusEngine:
     def _delete_texts(self, ids: Sequence[str]) -> None:
         texts = self._texts()
         if texts is not None:
-            texts._delete([_text_name(one, number) for one in ids for number in range(MAX_TEXTS)])
+            texts._delete([_text_name(item_id, number) for item_id in ids for number in range(MAX_TEXTS)])
 
     def list_ids(self, after: str, limit: int) -> list[str]:
         ids: list[str] = []

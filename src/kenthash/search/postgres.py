@@ -149,7 +149,7 @@ class PostgresEngine:
             # Locked until the end: whoever changes one of these items waits, and then drops what is put here.
             self._run(cursor, "select id, metadata from {table} where id = any(%s) for update", [list(ids)])
             there = dict(cursor.fetchall())
-            same = [i for i, one in enumerate(ids) if there.get(one) == metadata[i]]
+            same = [i for i, item_id in enumerate(ids) if there.get(item_id) == metadata[i]]
             self._run(cursor, "delete from {texts} where id = any(%s)", [[ids[i] for i in same]])
             statement = sql.SQL("copy {} (id, number, code) from stdin").format(sql.Identifier(self.texts))
             with cursor.copy(statement) as copy:
@@ -163,7 +163,7 @@ class PostgresEngine:
                 return [0] * len(ids)
             self._run(cursor, "select id, count(*) from {texts} where id = any(%s) group by id", [list(ids)])
             counts = dict(cursor.fetchall())
-        return [counts.get(one, 0) for one in ids]
+        return [counts.get(item_id, 0) for item_id in ids]
 
     def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         """Exact also where the items have a graph index: every text is compared. The nearest text of an item, and of

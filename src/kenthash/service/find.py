@@ -30,12 +30,12 @@ def find(
         need = options.offset + options.k + 1 + (like is not None)
         search = served.index.search_texts if options.find == "texts" else served.index.search
         hits = search(code[None], min(need, MAX_K), options.radius, where)[0]
-        page = [one for one in _found(hits) if one.id != like][options.offset :]
+        page = [hit for hit in _hits_of(hits) if hit.id != like][options.offset :]
         more, page = len(page) > options.k, page[: options.k]
-        told = [_told(one) for one in _with_codes(served, page)]
+        shown_hits = [_hit_answer(hit) for hit in _with_codes(served, page)]
         now = time.perf_counter()
         answer = {
-            "hits": told,
+            "hits": shown_hits,
             "query": {"kind": kind, "code": code.tobytes().hex(), "bits": served.index.bits},
             "offset": options.offset,
             "k": options.k,
@@ -82,7 +82,7 @@ def item_answer(item: Item) -> dict[str, Any]:
     }
 
 
-class _Found(NamedTuple):
+class _Hit(NamedTuple):
     """An item near a query."""
 
     id: str
@@ -92,32 +92,32 @@ class _Found(NamedTuple):
     text: str | None  # the nearest of its texts, where texts were compared
 
 
-def _found(hits: Hits) -> list[_Found]:
+def _hits_of(hits: Hits) -> list[_Hit]:
     if hits.codes is None:
         codes = [b""] * len(hits)
     else:
         packed, size = hits.codes.tobytes(), hits.codes.shape[1]
         codes = [packed[start : start + size] for start in range(0, len(packed), size)]
     texts: Sequence[str | None] = hits.texts or [None] * len(hits)
-    return list(map(_Found, hits.ids, hits.distances.tolist(), hits.metadata, codes, texts))
+    return list(map(_Hit, hits.ids, hits.distances.tolist(), hits.metadata, codes, texts))
 
 
-def _with_codes(served: Served, page: list[_Found]) -> list[_Found]:
+def _with_codes(served: Served, page: list[_Hit]) -> list[_Hit]:
     """Engines that do not bring the codes with the hits are asked for them; what has gone since is left out."""
-    if all(one.code for one in page):
+    if all(hit.code for hit in page):
         return page
-    items = served.index.get([one.id for one in page])
-    return [one._replace(code=item.code.tobytes()) for one, item in zip(page, items, strict=True) if item is not None]
+    items = served.index.get([hit.id for hit in page])
+    return [hit._replace(code=item.code.tobytes()) for hit, item in zip(page, items, strict=True) if item is not None]
 
 
-def _told(one: _Found) -> dict[str, Any]:
-    labels, texts = one.metadata.get("labels"), texts_of(one.metadata)
+def _hit_answer(hit: _Hit) -> dict[str, Any]:
+    labels, texts = hit.metadata.get("labels"), texts_of(hit.metadata)
     return {
-        "id": one.id,
-        "distance": one.distance,
-        "code": one.code.hex(),
+        "id": hit.id,
+        "distance": hit.distance,
+        "code": hit.code.hex(),
         "labels": labels if isinstance(labels, list) else [],
-        "text": one.text or (texts[0] if texts else None),
-        "metadata": shown(one.metadata),
-        "has_image": has_image(one.metadata),
+        "text": hit.text or (texts[0] if texts else None),
+        "metadata": shown(hit.metadata),
+        "has_image": has_image(hit.metadata),
     }
