@@ -34,6 +34,8 @@ def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path):
         ({"bits": 12}, "multiple of 8"),
         ({"epochs": 0}, "epochs: 0 is too small"),
         ({"epochs": "many"}, "epochs: 'many' is not"),
+        ({"seed": 10**25}, "seed: 10000000000000000000000000 is too large"),
+        ({"head": {"kind": "mlp", "hidden": 10**11}}, "head.hidden: 100,000,000,000 is more than 1,048,576"),
         ({"epoch": 3}, "did you mean epochs"),
         ({"optimizer": {"rate": 1}}, "optimizer.rate: no such setting, choose one of name, lr"),
         ({"optimizer": {"lr": float("nan")}}, "optimizer.lr: nan must be a number from 0 on"),
@@ -129,3 +131,17 @@ def test_values_fit_the_hints_of_collections_item_by_item():
     assert fits(None, list[str] | None) and not fits(None, list[str])
     assert fits({"a": 1}, dict[str, float]) and not fits({"a": "b"}, dict[str, float]) and not fits(1, dict[str, float])
     assert describe(list[str]) == "a list, each item a value of type str"
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 50_000, "{a: " * 50_000, "1" * 5_000, "2024-13-45"], ids=["[", "{", "1", "date"]
+)
+def test_values_that_yaml_fails_on_are_refused_in_one_line(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"epochs: {text}\n")
+    with pytest.raises(DataError, match=r"mine\.yaml: not valid YAML: ") as error:
+        read_recipe(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+    with pytest.raises(UsageError, match=r"--set epochs=.* is not a value") as error:
+        parse_set([f"epochs={text}"])
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -298,6 +299,10 @@ def test_data_of_another_encoder_is_refused(whole, tmp_path):
         ("about", 3, "about is 3"),
         ("colour", 3, "unexpected keyword argument 'colour'"),
         ("image_dim", 33, "not the weights of config.json: .*size mismatch for image_head"),
+        ("image_dim", 10**12, "not the weights of config.json: .*size mismatch for image_head"),
+        ("text_dim", 10**30, "not the weights of config.json: "),
+        ("image_head", {"kind": "mlp", "hidden": 10**11}, "config.json: not a model configuration: head.hidden"),
+        ("text_head", {"kind": "mlp", "hidden": 3.5}, "not the weights of config.json: "),
     ],
 )
 def test_a_damaged_model_is_refused(whole, tmp_path, name, value, message):
@@ -307,6 +312,27 @@ def test_a_damaged_model_is_refused(whole, tmp_path, name, value, message):
     with pytest.raises(DataError, match=message) as error:
         Hasher.load(model)
     assert "\n" not in str(error.value)
+
+
+def test_json_that_is_nested_too_deep_is_no_model(tmp_path):
+    (tmp_path / "config.json").write_text("[" * 50_000)
+    with pytest.raises(DataError, match=r"config\.json: not valid JSON: it is nested too deep"):
+        Hasher.load(tmp_path)
+
+
+def limited_memory():
+    """16 GiB of addresses: also a machine that promises more memory than it has refuses what is beyond that."""
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+
+
+def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(pack, tmp_path):
+    out = tmp_path / "run"
+    sizes = ["--set", "head.kind=tanh_mlp", "--set", "head.hidden=1000000"]  # a matrix of 4 TB
+    done = subprocess.run(
+        command(pack, out, *sizes), env=ENV, capture_output=True, text=True, preexec_fn=limited_memory
+    )
+    assert done.returncode == 1 and done.stderr.startswith("error: there is not enough memory"), done.stderr
+    assert done.stderr.count("\n") == 1 and not out.exists()
 
 
 def test_the_example_on_the_card_runs(whole, monkeypatch):

@@ -79,3 +79,15 @@ def main() -> None:
         where = "" if error.filename is None else f"{error.filename}: "
         print(f"error: {where}{error.strerror or ' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(KenthashError.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if not _no_memory(error):
+            raise
+        logging.info("where it happened", exc_info=True)
+        print(f"error: there is not enough memory: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+        sys.exit(KenthashError.exit_code)
+
+
+def _no_memory(error: Exception) -> bool:
+    """PyTorch raises a plain RuntimeError when the CPU's memory is at its end, and a kind of its own for a GPU's."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "can't allocate memory" in str(error)

@@ -10,6 +10,7 @@ behind: encoding costs the encoder and a head, whatever the method (the paper's 
 """
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -204,10 +205,12 @@ class Hasher:
             raise DataError(f"{folder}: no config.json here, so not a saved model: `kenthash train` makes one")
         config = _read_config(folder / "config.json")
         encoder = load_encoder(config.encoder, pretrained=False) if config.encoder_trained else None
-        hasher = cls(config, encoder)
         try:
-            hasher.modules().load_state_dict(load_file(folder / "model.safetensors"))
-        except (OSError, SafetensorError, RuntimeError) as error:
+            weights = load_file(folder / "model.safetensors")
+            _check_sizes(config, weights)
+            hasher = cls(config, encoder)
+            hasher.modules().load_state_dict(weights)
+        except (OSError, SafetensorError, RuntimeError, TypeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise DataError(f"{folder / 'model.safetensors'}: not the weights of config.json: {reason}") from error
         hasher.modules().to(device)
@@ -224,7 +227,7 @@ def _read_config(path: Path) -> HasherConfig:
         for head in ("image_head", "text_head"):
             values[head] = HeadConfig(**values[head])
         config = HasherConfig(**values)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, UsageError) as error:
         raise DataError(f"{path}: not a model configuration: {error}") from error
     kinds = {"bits": int, "image_dim": int, "text_dim": int, "encoder": str, "encoder_weights": str, "about": dict}
     for name, kind in kinds.items():
@@ -232,6 +235,15 @@ def _read_config(path: Path) -> HasherConfig:
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
             raise DataError(f"{path}: not a model configuration: {name} is {value!r}")
     return config
+
+
+def _check_sizes(config: HasherConfig, weights: dict[str, Tensor]) -> None:
+    """Whether the weights have the sizes of the configuration, before memory is taken for these."""
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch remarks that nothing is copied to `meta`
+        for name, dim in (("image_head", config.image_dim), ("text_head", config.text_dim)):
+            head = nn.ModuleDict({name: make_head(dim, config.bits, getattr(config, name))})
+            head.load_state_dict({key: value for key, value in weights.items() if key.startswith(f"{name}.")})
 
 
 def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArray[np.floating[Any]]]:

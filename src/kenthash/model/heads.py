@@ -15,6 +15,8 @@ from torch.nn.functional import normalize
 from kenthash.errors import UsageError
 from kenthash.model.dropout import SharedDropout
 
+MAX_HIDDEN = 1 << 20
+
 
 @dataclass(frozen=True)
 class HeadConfig:
@@ -30,6 +32,8 @@ class HeadConfig:
             raise UsageError(f"head kind {self.kind!r}: choose one of {', '.join(HEADS)}")
         if self.kind in NEED_HIDDEN and self.hidden == 0:
             raise UsageError(f"head kind {self.kind} needs hidden units: set head.hidden, for example 128")
+        if self.hidden > MAX_HIDDEN:
+            raise UsageError(f"head.hidden: {self.hidden:,} is more than {MAX_HIDDEN:,} units")
         if self.hidden < 0 or not 0 <= self.dropout < 1:
             raise UsageError(f"head: hidden must be 0 or more and dropout in [0, 1), not {self.hidden}, {self.dropout}")
         if not 1 <= self.slope <= 100:

@@ -53,12 +53,12 @@ def train_run(
             encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
         source = open_source(recipe, device, encoder, lambda dataset: _check_labels(dataset, _split(recipe, dataset)))
         split = _split(recipe, source.dataset)
+        training = Training(recipe, source, split.train, device)  # before anything is written: there may be no memory
         with writing(out) if rank() == 0 else nullcontext():
             if rank() == 0:
                 _check_folder(recipe, out, resume)  # again, since another process may have begun a run here meanwhile
                 write_recipe(out / "recipe.yaml", recipe)
                 split.save(out / "split.npz")
-            training = Training(recipe, source, split.train, device)
             with _threads(None if encoder is not None else 1):
                 recorder = Recorder(out, training, split) if record and rank() == 0 else None
                 best, history = _epochs(training, source, split, out, quiet, recorder)

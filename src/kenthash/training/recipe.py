@@ -89,6 +89,8 @@ class Recipe:
         for name, least in (("epochs", 1), ("batch", 2), ("seed", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name}: {getattr(self, name)} is too small, it must be {least} or more")
+        if self.seed >= 1 << 63:  # what a saved split can hold
+            raise UsageError(f"seed: {self.seed} is too large, it must be below 2**63")
         if self.clip is not None and not self.clip > 0:
             raise UsageError(f"clip: {self.clip} must be above 0, or null for no clipping")
         if not 0 <= self.label_noise <= 1:
@@ -125,11 +127,13 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
 def read_recipe(path: Path) -> dict[str, Any]:
     """The layer that a recipe file is."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise DataError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    try:
+        values = _parse_yaml(text)
+    except ValueError as error:
+        raise DataError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise DataError(f"{path}: a recipe is a mapping of names to values")
     return values
@@ -166,9 +170,9 @@ def parse_set(assignments: list[str]) -> dict[str, Any]:
         if not equals or not name:
             raise UsageError(f"--set {assignment}: write it as name=value, for example --set settings.epsilon=40")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UsageError(f"--set {assignment}: {text!r} is not a value") from error
+            value = _parse_yaml(text)
+        except ValueError as error:
+            raise UsageError(f"--set {name}={text[:40]}: is not a value: {error}") from error
         if isinstance(value, str):  # YAML 1.1 takes 1e-3 (without a dot) for a word
             with suppress(ValueError):
                 value = float(value)
@@ -180,6 +184,16 @@ def parse_set(assignments: list[str]) -> dict[str, Any]:
                 raise UsageError(f"--set {assignment}: another --set gives {section} itself a value: leave one out")
         inner[leaf] = value
     return layer
+
+
+def _parse_yaml(text: str) -> Any:
+    """A YAML value that a stranger wrote; whatever is wrong with it is a ValueError of one line."""
+    try:
+        return yaml.safe_load(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist, or a number of 5,000 digits
+        raise ValueError(" ".join(str(error).split())[:300]) from error
 
 
 def _check_rates(section: str, values: Any, below: dict[str, float]) -> None:
