@@ -19,9 +19,9 @@ def compare(
 ) -> None:
     """Train every method at every length and seed, and write the paper's Table 1 for this data.
 
-    Finished runs are kept: run the same command again after an interruption, or with other methods, whose rows are added
-    to the table. Writes table.md, table.tex, table.csv and figure.png/.svg. Bold is ahead of every other by a paired test
-    that the note names; a tie is not bold.
+    Finished runs are kept: run the same command again after an interruption, or with other methods, whose rows are
+    added to the table. Writes table.md, table.tex, table.csv and figure.png/.svg. Bold is ahead of every other by a
+    paired test that the note names; a tie is not bold.
 
     \b
         kenthash compare --data packs/scenes --methods kdph,dsph,cosine --bits 16,64 --seeds 3 --out compare
