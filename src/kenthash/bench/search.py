@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError
 from kenthash.progress import bar
-from kenthash.search import Index, kernels, mih
-from kenthash.search.codefile import CodeFile
+from kenthash.search import Index, codefile, kernels, mih
 from kenthash.search.snapshot import of_file
 from kenthash.search.store import Mark
 
@@ -112,22 +111,21 @@ def make_codes(items: int, queries: int, kind: str, seed: int = 0) -> tuple[Code
 
 
 def _kenthash(codes: Codes, fast: bool | None) -> tuple[Run, int]:
-    """The engine's own search in memory; `fast` chooses the tables, None has none."""
-    words = codes.view(np.uint64)
-    tables = None if fast is None else mih.build(words, mih.cut(BITS, len(words)), fast, threads=2)
-    rows = np.arange(len(words), dtype=np.uint32)
-    state = of_file(CodeFile(Mark(len(words), 0), words, rows, tables, 0))
-    pool = ThreadPoolExecutor(1)
+    """The engine's own search in a code file; `fast` chooses the tables, None has none."""
+    words, rows = codes.view(np.uint64), np.arange(len(codes))
+    cuts = np.empty((0, 3), np.int64) if fast is None else mih.cut(BITS, len(words))
+    with tempfile.TemporaryDirectory() as folder:  # the file stays mapped without its name
+        path = Path(folder) / "bench.codes"
+        digest = codefile.write(path, Mark(len(words), 0), BITS, words, rows, cuts, bool(fast), threads=2)
+        base = codefile.read(path, digest)
+    state, pool = of_file(base), ThreadPoolExecutor(1)
 
     def run(queries: Codes) -> NDArray[Any]:
         heaps, _ = state.search(queries.view(np.uint64), K, BITS, None, pool, 1)
         return np.stack([kernels.found(heap, BITS)[1] for heap in heaps])
 
     run(codes[:2])
-    size = words.nbytes + rows.nbytes
-    if tables is not None:
-        size += tables.offsets.nbytes + tables.low.nbytes + tables.high.nbytes + tables.copies.nbytes
-    return run, size
+    return run, base.bytes
 
 
 def _faiss(codes: Codes) -> tuple[Run, int]:

@@ -1,14 +1,16 @@
 """The code file beside the store: codes in the order of ids, their rows, and the tables of multi-index hashing.
 
-It is a cache, mapped into memory, so an index opens in no time whatever its size. It says of which store it was made
-and up to which mark; the store names the file and tells what came after. A file of another store, of another format,
-or cut short is not used but made anew: the store is the truth. It is flushed to disk before the store names it.
+It is a cache, mapped into memory, so an index opens in no time whatever its size. The store names the file, and tells
+what came after the mark up to which it was made. It also holds a digest of the file's header and checksums, and the
+checksums are of everything else. So whatever is read of the file is what was written to it, or the file is not used but
+made anew: the store is the truth. It is flushed to disk before the store names it.
 """
 
+import hashlib
 import json
 import os
-import zlib
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +19,32 @@ from numpy.typing import NDArray
 
 from kenthash.errors import KenthashError
 from kenthash.files import atomic_write
-from kenthash.search import mih
-from kenthash.search.kernels import Words
+from kenthash.kernels import compiled
+from kenthash.search import kernels, mih
+from kenthash.search.blocks import BLOCK, IN_MEMORY, SUM, Blocks, Damaged, intact
+from kenthash.search.kernels import Keys, Words
 from kenthash.search.mih_kernels import Cuts
+from kenthash.search.schema import FileState, file_state
 from kenthash.search.store import Mark, Store
 
-FORMAT = "kenthash codes 1"
+FORMAT = b"kenthash codes 2\n"
 CHUNK = 1 << 16  # rows read from the store at a time
 PAGE = 4096  # the header, and what arrays are aligned to
+Layout = dict[str, tuple[int, str, tuple[int, ...]]]  # offset, type and shape of each array
 
 
 @dataclass(frozen=True)
 class Header:
-    identity: str  # of the store
     row: int  # the mark up to which it was made
     removal: int
+    last_row: int  # of the items in it
     bits: int
     items: int
     row_bytes: int
     cuts: list[list[int]]  # of the tables; empty where there are none
     copies: bool  # the fast form
 
-    def layout(self) -> dict[str, tuple[int, str, tuple[int, ...]]]:
-        """Offset, type and shape of each array."""
+    def layout(self) -> Layout:
         words, m = -(-self.bits // 64), len(self.cuts)
         arrays: dict[str, tuple[str, tuple[int, ...]]] = {
             "codes": ("<u8", (self.items, words)),
@@ -52,31 +57,97 @@ class Header:
         layout, place = {}, PAGE
         for name, (kind, shape) in arrays.items():
             layout[name] = (place, kind, shape)
-            size = int(np.prod(shape)) * int(kind[2:])
-            place += -(-size // PAGE) * PAGE
-        return layout | {"end": (place, "<u1", (0,))}
+            place += -(-_size(kind, shape) // PAGE) * PAGE
+        blocks = -(-(place - PAGE) // BLOCK)
+        layout["data"] = (PAGE, "<u8", (blocks * BLOCK // 8,))
+        layout["sums"] = (PAGE + blocks * BLOCK, "<u8", (blocks,))
+        layout["end"] = (PAGE + blocks * (BLOCK + SUM), "<u1", (0,))
+        return layout
 
     @property
     def table_cuts(self) -> Cuts:
         return np.array(self.cuts, np.int64).reshape(-1, 3)
 
     def encoded(self) -> bytes:
-        text = json.dumps(asdict(self)).encode()
-        return f"{FORMAT} {len(text)} {zlib.crc32(text)}\n".encode() + text
+        return (FORMAT + json.dumps(asdict(self)).encode()).ljust(PAGE, b"\0")
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Where the arrays of a code file come from."""
+
+    state: FileState
+    digest: str
+    whole: NDArray[np.uint8]
+    blocks: Blocks
+    layout: Layout
+    checked: set[str] = field(default_factory=set)  # arrays of which every block has been
+
+    def changed(self) -> bool:
+        """Whether somebody has written to the file, which nobody should. A file that is gone is still mapped."""
+        return file_state(self.blocks.path) not in (self.state, ())
+
+    def check(self, name: str, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> None:
+        """Compare an array with its checksums, unless that has been done."""
+        if name not in self.checked:
+            place, kind, shape = self.layout[name]
+            self.blocks.check(place - PAGE, place - PAGE + _size(kind, shape), pool, threads)
+            self.checked.add(name)
+
+    def check_again(self) -> None:
+        """Compare everything anew."""
+        if _digest(self.whole[:PAGE], self.blocks.sums) != self.digest:
+            raise Damaged(self.blocks.path, "its header or its checksums have changed")
+        self.blocks.seen[:] = 0
+        self.blocks.check(0, self.blocks.data.nbytes)
 
 
 @dataclass(frozen=True)
 class CodeFile:
+    """What is read of codes, rows and offsets must have been checked before."""
+
     mark: Mark
     codes: Words  # [N, W], in the order of ids
     rows: NDArray[Any]  # [N]
     tables: mih.Tables | None
-    bytes: int
+    bytes: int = 0
+    last_row: int = 0
+    mapped: Mapped | None = None  # nothing to check in what is only in memory
+
+    def check(self, name: str, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> None:
+        if self.mapped is not None:
+            self.mapped.check(name, pool, threads)
+
+    def found(self, heap: Keys, radius: int) -> tuple[list[int], list[int]]:
+        """Rows and distances of a finished heap, in order."""
+        blocks = IN_MEMORY if self.mapped is None else self.mapped.blocks
+        place = 0 if self.mapped is None else self.mapped.layout["rows"][0] - PAGE
+        rows, distances = _found(heap, radius, self.rows, blocks.data, blocks.sums, blocks.seen, place)
+        if len(rows) < len(distances):
+            raise Damaged(blocks.path, "its rows do not match their checksums")
+        return rows.tolist(), distances.tolist()
+
+
+@compiled
+def _found(
+    heap: Keys, radius: int, rows: NDArray[Any], data: Words, sums: Words, seen: NDArray[np.uint8], place: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Fewer rows than distances where those that are read are not as they were written."""
+    slots, distances = kernels.found(heap, radius)
+    out = np.empty(len(slots), np.int64)
+    for i in range(len(slots)):
+        slot, size = slots[i], rows.itemsize
+        if slot >= len(rows) or not (
+            len(seen) == 0 or intact(data, sums, seen, place + slot * size, place + (slot + 1) * size)
+        ):
+            return out[:i], distances
+        out[i] = rows[slot]
+    return out, distances
 
 
 def empty(words: int) -> CodeFile:
     """What there is before there is a file."""
-    return CodeFile(Mark(0, 0), np.empty((0, words), np.uint64), np.empty(0, np.uint32), None, 0)
+    return CodeFile(Mark(0, 0), np.empty((0, words), np.uint64), np.empty(0, np.uint32), None)
 
 
 def to_words(codes: bytes, items: int, bits: int) -> Words:
@@ -100,29 +171,31 @@ def sorted_codes(store: Store) -> tuple[NDArray[np.int64], Words]:
 
 
 def write(
-    path: Path, identity: str, mark: Mark, bits: int, codes: Words, rows: NDArray[np.int64], cuts: Cuts,
-    fast: bool, threads: int,
-) -> None:  # fmt: skip
-    """Write a code file with the tables that `cuts` ask for; `fast` puts copies of the codes into them."""
+    path: Path, mark: Mark, bits: int, codes: Words, rows: NDArray[np.int64], cuts: Cuts, fast: bool, threads: int
+) -> str:
+    """Write a code file with the tables that `cuts` ask for; `fast` puts copies of the codes into them. Its digest."""
     header = Header(
-        identity, mark.row, mark.removal, bits, len(codes), 4 if mark.row < 1 << 32 else 8, cuts.tolist(),
-        fast and codes.shape[1] == 1,
+        mark.row, mark.removal, int(rows.max(initial=0)), bits, len(codes), 4 if mark.row < 1 << 32 else 8,
+        cuts.tolist(), fast and codes.shape[1] == 1,
     )  # fmt: skip
     layout = header.layout()
     try:
         with atomic_write(path, "w+b") as stream:
             _reserve(stream.fileno(), layout["end"][0])
             whole = np.memmap(stream, np.uint8, "r+")
-            head = header.encoded()
-            whole[: len(head)] = np.frombuffer(head, np.uint8)
+            whole[:PAGE] = np.frombuffer(header.encoded(), np.uint8)
             arrays = _arrays(whole, layout)
             arrays["codes"][:] = codes
             arrays["rows"][:] = rows
             if len(cuts):
-                mih.fill(_tables(cuts, arrays), arrays["codes"], threads)
+                tables = mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
+                mih.fill(tables, arrays["codes"], threads)
+            Blocks(path, arrays["data"], arrays["sums"], np.empty(0, np.uint8)).fill(threads)
+            digest = _digest(whole[:PAGE], arrays["sums"])
             whole.flush()
     except OSError as error:
         raise KenthashError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return digest
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -133,35 +206,55 @@ def _reserve(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
-def read(path: Path, identity: str, bits: int) -> CodeFile | None:
-    """Map a code file, or None where there is none that is whole and of this store."""
+def read(path: Path, digest: str) -> CodeFile:
+    """Map the code file that had this digest of header and checksums when it was written.
+
+    Both are found without looking into the header: a file has its length from the number of its blocks.
+    """
     try:
         with path.open("rb") as stream:
-            title, _, text = stream.read(PAGE).partition(b"\n")
-            name, size, checksum = title.decode().rsplit(" ", 2)
-            text = text[: int(size)]
-            if name != FORMAT or zlib.crc32(text) != int(checksum):
-                return None
-            header = Header(**json.loads(text))
-            layout = header.layout()
-            if header.identity != identity or header.bits != bits or path.stat().st_size != layout["end"][0]:
-                return None
-            arrays = _arrays(np.memmap(stream, np.uint8, "r"), layout)
-    except (OSError, ValueError, TypeError):
-        return None
-    tables = _tables(header.table_cuts, arrays) if header.cuts else None
+            if stream.read(len(FORMAT)) != FORMAT:
+                raise Damaged(path, "it is not a code file of this version")
+            count, rest = divmod(os.fstat(stream.fileno()).st_size - PAGE, BLOCK + SUM)
+            if count < 0 or rest:
+                raise Damaged(path, "it is not as long as it should be")
+            whole = np.memmap(stream, np.uint8, "r")
+            state = file_state(path)
+    except OSError as error:
+        raise Damaged(path, f"it cannot be read: {error.strerror or error}") from error
+    if _digest(whole[:PAGE], whole[PAGE + count * BLOCK :]) != digest:
+        raise Damaged(path, "it is not the one that was written for this index")
+    header = Header(**json.loads(whole[len(FORMAT) : PAGE].tobytes().rstrip(b"\0")))
+    layout = header.layout()
+    arrays = _arrays(whole, layout)
+    blocks = Blocks(path, arrays["data"], arrays["sums"], np.zeros(len(arrays["sums"]), np.uint8))
+    tables = None
+    if header.cuts:
+        names = ("low", "high", "copies") if header.copies else ("low", "high")
+        places = [(layout[name][0] - PAGE, arrays[name].itemsize) for name in names]
+        checks = mih.checks(blocks, arrays["low"].size, places)
+        tables = mih.Tables(
+            header.table_cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"], checks
+        )
+    mapped = Mapped(state, digest, whole, blocks, layout)
     mark = Mark(header.row, header.removal)
-    return CodeFile(mark, arrays["codes"], arrays["rows"], tables, layout["end"][0])
+    return CodeFile(mark, arrays["codes"], arrays["rows"], tables, layout["end"][0], header.last_row, mapped)
 
 
-def _tables(cuts: Cuts, arrays: dict[str, NDArray[Any]]) -> mih.Tables:
-    return mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
+def _digest(head: NDArray[np.uint8], sums: NDArray[Any]) -> str:
+    total = hashlib.sha256(head.data)
+    total.update(sums.data)
+    return total.hexdigest()
 
 
-def _arrays(whole: NDArray[np.uint8], layout: dict[str, tuple[int, str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
+def _size(kind: str, shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape)) * int(kind[2:])
+
+
+def _arrays(whole: NDArray[np.uint8], layout: Layout) -> dict[str, NDArray[Any]]:
     arrays = {}
     for name, (place, kind, shape) in layout.items():
-        size = int(np.prod(shape)) * int(kind[2:])
         # Plain arrays, not memmaps: kernels are compiled for one type of array, and slices stay cheap.
-        arrays[name] = np.asarray(whole[place : place + size]).view(np.ndarray).view(kind).reshape(shape)
+        part = np.asarray(whole[place : place + _size(kind, shape)]).view(np.ndarray)
+        arrays[name] = part.view(kind).reshape(shape)
     return arrays

@@ -44,7 +44,9 @@ def offer(key: np.uint64, heap: Keys) -> None:
 @compiled
 def is_allowed(slot: int, allowed: Words) -> bool:
     """`allowed` has a bit for each slot, or is empty where all slots are."""
-    return len(allowed) == 0 or (allowed[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != 0
+    if len(allowed) == 0:
+        return True
+    return slot >> 6 < len(allowed) and (allowed[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1) != 0
 
 
 @compiled
@@ -134,3 +136,22 @@ def found(heap: Keys, radius: int) -> tuple[NDArray[np.int64], NDArray[np.int64]
     keys = np.sort(heap)
     keys = keys[: np.searchsorted(keys, np.uint64((radius + 1) << 32))]
     return (keys & SLOT).astype(np.int64), (keys >> np.uint64(32)).astype(np.int64)
+
+
+@compiled
+def first_wrong(
+    queries: Words, counts: NDArray[np.int64], codes: NDArray[np.uint8], distances: NDArray[np.int64]
+) -> int:
+    """The first of the hits, so many of each query, whose code [n, bits/8] is not at the distance it is said to be at;
+    −1 where there is none."""
+    hit = 0
+    for q in range(len(queries)):
+        query = queries[q].view(np.uint8)
+        for _ in range(counts[q]):
+            total = 0
+            for i in range(codes.shape[1]):
+                total += popcount(query[i] ^ codes[hit, i])
+            if total != distances[hit]:
+                return hit
+            hit += 1
+    return -1

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.cores import cores
-from kenthash.errors import KenthashError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import codefile, compaction, kernels, snapshot
+from kenthash.search.blocks import Damaged
 from kenthash.search.codefile import to_words
 from kenthash.search.connections import Connections
 from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, Stats, texts_of
@@ -128,7 +130,10 @@ class LocalEngine:
     def stats(self) -> Stats:
         files = [self.path, self.path.with_name(self.path.name + "-wal")]
         with self.connections.one() as store:
-            base = compaction.code_file(store)
+            try:
+                base = compaction.code_file(store)
+            except Damaged:
+                base = None
             items, form = store.count(), store.form
         size = sum(file.stat().st_size for file in files if file.exists()) + (base.bytes if base else 0)
         return Stats(
@@ -155,6 +160,7 @@ class Searcher:
         self.bits, self._pool, self.threads = bits, pool, threads
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
+        self._unusable: Path | None = None  # a damaged code file that could not be replaced
         self._not_before = 0.0  # by the monotonic clock: when the code file may be tried again
         self._filtered: tuple[str, Snapshot, tuple[Words, Words]] | None = None
 
@@ -163,18 +169,24 @@ class Searcher:
             return []
         queries = to_words(np.ascontiguousarray(codes).tobytes(), len(codes), self.bits)
         reach = self.bits if radius is None else radius
-        for attempt in range(ATTEMPTS):
+        for attempt in count():
+            damage = None
             with store.reading():
                 mark = store.mark()
                 due = attempt == 0 and self._is_due(mark)
-                state = None if due else self._current(store, mark, last=attempt == ATTEMPTS - 1)
-                if state is not None:
-                    if filter is None:
-                        return self._nearest(store, state, queries, k, reach, None)
-                    return self._filtered_search(store, state, queries, k, reach, filter)
+                try:
+                    state = None if due else self._current(store, mark, last=attempt >= ATTEMPTS)
+                    if state is not None:
+                        if filter is None:
+                            return self._nearest(store, state, queries, k, reach, None)
+                        return self._filtered_search(store, state, queries, k, reach, filter)
+                except Damaged as error:
+                    damage = error
             if due:
-                self._compact(store, mark)
-        raise AssertionError("the last attempt always has a state")
+                self._compact(store)
+            elif damage is not None:
+                self._replace(store, damage, give_up=attempt >= ATTEMPTS)
+        raise AssertionError("there is always another attempt")
 
     def _filtered_search(
         self, store: Store, state: Snapshot, queries: Words, k: int, radius: int, filter: Filter
@@ -210,31 +222,52 @@ class Searcher:
         base, fresh = state.search(queries, most, radius, allowed, self._pool, self.threads, looked_at)
         found = [_rows(state, old, new, radius) for old, new in zip(base, fresh, strict=True)]
         named = store.named(sorted({row for rows, _ in found for row in rows}))
-        answers = []
-        for (rows, distances), looked in zip(found, looked_at.tolist(), strict=True):
-            best = sorted((d, *named[row]) for d, row in zip(distances, rows, strict=True))[:k]
-            distance = np.array([d for d, _, _, _ in best], np.int64)
-            codes = np.frombuffer(b"".join(code for _, _, _, code in best), np.uint8).reshape(-1, self.bits // 8)
-            entries = [json.loads(entry) for _, _, entry, _ in best]
-            answers.append(Hits([name for _, name, _, _ in best], distance, entries, codes, looked))
+        try:
+            best = [
+                sorted((d, *named[row]) for d, row in zip(distances, rows, strict=True))[:k]
+                for rows, distances in found
+            ]
+        except KeyError as error:
+            raise self._disagreement(store, state, f"there is no item in row {error}") from error
+        counts = [len(hits) for hits in best]
+        codes = np.frombuffer(b"".join(code for hits in best for *_, code in hits), np.uint8)
+        codes = codes.reshape(-1, self.bits // 8)
+        distances = np.array([hit[0] for hits in best for hit in hits], np.int64)
+        wrong = kernels.first_wrong(queries, np.array(counts), codes, distances)
+        if wrong >= 0:
+            name = [hit[1] for hits in best for hit in hits][wrong]
+            raise self._disagreement(store, state, f"the code of {name!r} is not the one that was indexed")
+        answers, end = [], 0
+        for hits, looked in zip(best, looked_at.tolist(), strict=True):
+            start, end = end, end + len(hits)
+            entries = json.loads("[" + ",".join([entry for _, _, entry, _ in hits]) + "]")
+            names = [name for _, name, _, _ in hits]
+            answers.append(Hits(names, distances[start:end], entries, codes[start:end], looked))
         return answers
+
+    def _disagreement(self, store: Store, state: Snapshot, what: str) -> DataError:
+        """The store differs from the code file: which of them is damaged? Damaged where it is the latter."""
+        if state.base.mapped is not None:
+            state.base.mapped.check_again()
+        return DataError(f"{store.path}: damaged: {what}: restore it from a copy")
 
     def _current(self, store: Store, mark: Mark, last: bool) -> Snapshot | None:
         """The state of the store's transaction, which stands at `mark`: the newest one known, caught up; or one anew
-        from the code file.
-
-        None where the transaction began too early: another thread has gone on, or the code file has been replaced.
-        """
+        from the code file. None where another thread has gone on: this transaction began too early."""
         with self._lock:
             state = self._snapshot
+            if state is not None and state.base.mapped is not None and state.base.mapped.changed():
+                state = None
+            if state is not None and state.mark == mark:
+                return state
             ahead = state is not None and (state.mark.row > mark.row or state.mark.removal > mark.removal)
             if ahead and not last:
                 return None
             if state is None or ahead or state.mark.removal < store.log_start():
-                base = compaction.code_file(store)
-                if base is None and not last and store.about("codes"):
-                    return None
+                base = None if compaction.named(store) == self._unusable else compaction.code_file(store)
                 state = snapshot.of_file(base or codefile.empty(-(-self.bits // 64)))
+                if state.mark.row > mark.row or state.mark.removal > mark.removal:
+                    raise DataError(f"{store.path}: damaged: its code file is ahead of it: restore it from a copy")
             self._snapshot = state.caught_up(store, mark)
             return self._snapshot
 
@@ -243,15 +276,22 @@ class Searcher:
         state = self._snapshot
         return time.monotonic() >= self._not_before and (state is None or compaction.lags(state.base, mark))
 
-    def _compact(self, store: Store, mark: Mark) -> None:
+    def _lags(self, store: Store) -> bool:
+        """Whether too much does lie outside the code file."""
+        try:
+            return compaction.lags(compaction.code_file(store), store.mark())
+        except Damaged as damage:
+            return damage.path == self._unusable  # any other is replaced when it is read
+
+    def _compact(self, store: Store) -> None:
         """Make the code file anew, unless the one there is not as far behind as the known state."""
-        if compaction.lags(compaction.code_file(store), mark):
-            try:
-                compaction.compact(store, self.threads, only_if_due=True)
-            except KenthashError as error:  # such as a reader that may not write: then the rest is held in memory
-                logger.info("the code file was not made anew: %s", error)
-                self._not_before = time.monotonic() + PAUSE
-                return
+        try:
+            if self._lags(store):
+                compaction.compact(store, self.threads, partial(self._lags, store))
+        except KenthashError as error:  # such as a reader that may not write: then the rest is held in memory
+            logger.info("the code file was not made anew: %s", error)
+            self._not_before = time.monotonic() + PAUSE
+            return
         with self._lock:  # made by this thread or by another, it is there to begin from
             self._snapshot = None
 
@@ -260,11 +300,23 @@ class Searcher:
         with self._lock:
             self._snapshot = None
 
+    def _replace(self, store: Store, damage: Damaged, give_up: bool) -> None:
+        """Make a damaged code file anew. Where that cannot be done, all codes are held in memory."""
+        try:
+            if give_up:
+                raise KenthashError("it is damaged again and again")
+            compaction.replace_damaged(store, damage, self.threads)
+        except KenthashError as error:
+            logger.warning("%s: searching without it: %s", damage, error)
+            self._not_before = time.monotonic() + PAUSE
+            self._unusable = damage.path
+        with self._lock:
+            self._snapshot = None
+
 
 def _rows(state: Snapshot, base: Keys, fresh: Keys, radius: int) -> tuple[list[int], list[int]]:
     """The rows and distances of one query's finished heaps."""
-    slots, near = kernels.found(base, radius)
-    rows, distances = state.base.rows[slots].tolist(), near.tolist()
+    rows, distances = state.base.found(base, radius)
     if len(state.fresh.rows):
         slots, near = kernels.found(fresh, radius)
         rows += state.fresh.rows[slots].tolist()

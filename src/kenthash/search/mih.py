@@ -14,7 +14,7 @@ into its lower 16 bits and the rest, which takes one byte up to 16 million items
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -22,8 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.search import mih_kernels
+from kenthash.search.blocks import IN_MEMORY, Blocks, Damaged
 from kenthash.search.kernels import Keys, Words
-from kenthash.search.mih_kernels import Cuts, High, Low
+from kenthash.search.mih_kernels import UNIT, Cuts, Flags, High, Low, Places
+
+LOOK = 256  # searches after which it is looked whether there is anything left to compare with checksums
+NOTHING = np.empty(0, np.uint8)
 
 
 def cut(bits: int, items: int) -> Cuts:
@@ -39,6 +43,25 @@ def cut(bits: int, items: int) -> Cuts:
     return np.array(cuts, np.int64)
 
 
+@dataclass
+class Checks:
+    """With which low, high and copies of a mapped file are compared when they are first read."""
+
+    blocks: Blocks
+    ready: Flags  # 1 for each unit of 2^UNIT entries, counted over all tables, of which all three have been compared
+    places: Places
+    searches: int = 0
+
+    def count(self) -> None:
+        """A search has ended. Now and then it turns out to be the last that had anything to compare."""
+        self.searches += 1
+        if self.searches % LOOK == 0 and self.ready.all():
+            self.ready = NOTHING
+
+
+UNCHECKED = Checks(IN_MEMORY, NOTHING, np.empty((0, 3), np.int64))
+
+
 @dataclass(frozen=True)
 class Tables:
     cuts: Cuts
@@ -46,6 +69,7 @@ class Tables:
     low: Low  # [m, N]: lower bits of the slots, in the order of the buckets, ascending within one
     high: High  # [m, N]: upper bits
     copies: Words  # [m, N]: the codes in the same order; [m, 0] in the compact form
+    checks: Checks = field(default_factory=lambda: UNCHECKED)
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -56,9 +80,11 @@ class Tables:
         """Fill the heap of one query; the number of items looked at, negative where it gave up.
 
         It gives up when it has looked at more than `free` items and would need more than `budget` in all to reach
-        the worst of the k best so far, or has used the budget.
+        the worst of the k best so far, or has used the budget. Offsets and, in the compact form, codes must have been
+        compared with their checksums before.
         """
-        return mih_kernels.search(
+        blocks = self.checks.blocks
+        looked_at = mih_kernels.search(
             query,
             codes,
             self.cuts,
@@ -71,7 +97,23 @@ class Tables:
             free,
             budget,
             heap,
+            self.checks.ready,
+            blocks.data,
+            blocks.sums,
+            blocks.seen,
+            self.checks.places,
         )
+        if looked_at == mih_kernels.DAMAGED:
+            raise Damaged(blocks.path, "its tables do not match their checksums")
+        self.checks.count()
+        return looked_at
+
+
+def checks(blocks: Blocks, entries: int, places: list[tuple[int, int]]) -> Checks:
+    """Of tables with so many entries together; `places` are the first byte and the bytes an entry of low, high and
+    copies in the blocks."""
+    rows = [(first, size, first + size * entries) for first, size in places]
+    return Checks(blocks, np.zeros((entries >> UNIT) + 1, np.uint8), np.array(rows, np.int64))
 
 
 def offsets_size(cuts: Cuts) -> int:

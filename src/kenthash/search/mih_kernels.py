@@ -6,11 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.kernels import compiled, popcount, prefetch
+from kenthash.search.blocks import intact
 from kenthash.search.kernels import RUN, Keys, Words, distance, is_allowed, offer
 
 Low = NDArray[np.uint16]
 High = NDArray[Any]  # uint8 or uint16
 Cuts = NDArray[np.int64]  # [m, 3]: word, shift, width of each substring
+Flags = NDArray[np.uint8]
+Places = NDArray[np.int64]  # [3, 3]: first byte, bytes an entry and end of low, high and copies in the checked data
+
+DAMAGED = -(1 << 62)
+UNIT = 11  # entries that are compared with their checksums together: 2^11
 
 PROBES = 64  # buckets looked up at a time: their cache misses overlap
 GATHER = 256  # codes fetched at a time
@@ -88,9 +94,25 @@ def _wide_bucket(
 ) -> None:
     for i in range(len(low)):
         slot = int(low[i]) | int(high[i]) << 16
+        if slot >= len(codes):
+            continue
         key = distance(query, codes[slot]) << np.uint64(32) | np.uint64(slot)
         if key < heap[0] and _is_first(query, codes[slot], cuts, table, weight) and is_allowed(slot, allowed):
             offer(key, heap)
+
+
+@compiled
+def _check(start: int, stop: int, ready: Flags, data: Words, sums: Words, seen: Flags, places: Places) -> bool:
+    """Whether the entries from start to stop, counted over all tables, are as they were written."""
+    for unit in range(start >> UNIT, (stop - 1 >> UNIT) + 1):
+        if ready[unit]:
+            continue
+        for first, size, end in places:
+            a, b = first + (size * unit << UNIT), first + (size * (unit + 1) << UNIT)
+            if not intact(data, sums, seen, a, min(b, end)):
+                return False
+        ready[unit] = 1
+    return True
 
 
 @compiled
@@ -120,10 +142,20 @@ def search(
     free: int,
     budget: int,
     heap: Keys,
+    ready: Flags,
+    data: Words,
+    sums: Words,
+    seen: Flags,
+    places: Places,
 ) -> int:
+    """The number of items looked at; negative where it gave up, DAMAGED where a table is not as it was written.
+
+    `ready` says which units of entries have been compared with their checksums; it is empty where there are none.
+    """
     begin, end = np.empty(PROBES, np.int64), np.empty(PROBES, np.int64)
     gathered, narrow = np.empty(GATHER, np.uint64), codes.reshape(codes.size)
-    fast, one = copies.shape[1] > 0, np.uint64(1)
+    fast, one, items = copies.shape[1] > 0, np.uint64(1), low.shape[1]
+    checked = len(ready) > 0
     spent, step, radius = 0, 0, int(heap[0] >> np.uint64(32)) - 1
     while True:
         last = min(int(heap[0] >> np.uint64(32)), radius)  # further items cannot be among the k best
@@ -138,12 +170,23 @@ def search(
         value = (query[cuts[j, 0]] >> np.uint64(cuts[j, 1])) & (bound - one)
         mask = (one << np.uint64(weight)) - one
         while mask < bound:
-            probes = 0
+            probes, whole = 0, np.uint8(1)
             while mask < bound and probes < PROBES:
                 bucket = starts[j] + np.int64(value ^ mask)
-                begin[probes], end[probes] = offsets[bucket], offsets[bucket + 1]
+                a, b = min(np.int64(offsets[bucket]), items), min(np.int64(offsets[bucket + 1]), items)
+                begin[probes], end[probes] = a, b
+                if checked and a < b:
+                    left, right = j * items + a >> UNIT, j * items + b - 1 >> UNIT
+                    whole &= ready[left] & ready[right]
+                    for unit in range(left + 1, right):
+                        whole &= ready[unit]
                 probes += 1
                 mask = bound if mask == 0 else _next_mask(mask)
+            if not whole:
+                for p in range(probes):
+                    start, stop = j * items + begin[p], j * items + end[p]
+                    if start < stop and not _check(start, stop, ready, data, sums, seen, places):
+                        return DAMAGED
             if fast:
                 for p in range(probes):
                     for line in range(begin[p], min(begin[p] + AHEAD, end[p]), 8):
@@ -158,7 +201,7 @@ def search(
                     for a in range(0, len(lower), GATHER):
                         some, more = lower[a : a + GATHER], upper[a : a + GATHER]
                         for i in range(len(some)):  # fetched before they are judged: their cache misses overlap
-                            gathered[i] = narrow[np.int64(some[i]) | np.int64(more[i]) << 16]
+                            gathered[i] = narrow[min(np.int64(some[i]) | np.int64(more[i]) << 16, items - 1)]
                         _narrow_bucket(query, gathered[: len(some)], some, more, cuts, j, weight, allowed, heap)
                 else:
                     _wide_bucket(query, codes, lower, upper, cuts, j, weight, allowed, heap)

@@ -16,6 +16,7 @@ WAIT = 120.0  # seconds for another writer to finish
 CACHE_KIB = 128 << 10  # at most; for large additions
 HEAD = b"SQLite format 3\0"
 NOT_OURS = "not an index of kenthash, or its beginning is damaged: restore it from a copy"
+READ_ONLY = "cannot be changed: the file, its folder or its disk is read-only"
 PAGE = 16384  # bytes; larger than SQLite's default, as are our files
 
 FileState = tuple[int, ...]
@@ -190,7 +191,7 @@ def errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
-            raise KenthashError(f"{path}: cannot be changed: the file, its folder or its disk is read-only") from error
+            raise KenthashError(f"{path}: {READ_ONLY}") from error
         busy = "locked" in str(error) or "busy" in str(error)
         hint = f": another process has been writing to it for {WAIT:.0f} s" if busy else ""
         raise KenthashError(f"{path}: {error}{hint}") from error

@@ -47,8 +47,10 @@ class Snapshot:
 
     def allowed(self, rows: NDArray[np.int64]) -> tuple[Words, Words]:
         """Bitmaps of the slots, in the code file and of the fresh items, that hold one of these rows."""
-        wanted = _bitmap(rows, self.mark.row + 1)
-        return _slots_of(self.base.rows, wanted, True), _slots_of(self.fresh.rows, wanted, True)
+        self.base.check("rows")
+        last = self.base.last_row
+        fresh = _bitmap(np.flatnonzero(np.isin(self.fresh.rows, rows[rows > last])), len(self.fresh.rows))
+        return _slots_of(self.base.rows, _bitmap(rows[rows <= last], last + 1), True), fresh
 
     def search(
         self,
@@ -66,8 +68,13 @@ class Snapshot:
         looked += len(self.fresh.codes)
         base, fresh = allowed or (self.present, ALL)
         heaps = kernels.new_heaps(len(queries), k, radius)
-        if self.base.tables is not None and not self.costs:
-            self.costs.append(planner.measure(self.base.codes, self.base.tables))
+        tables = self.base.tables
+        if tables is None or not tables.copies.size:
+            self.base.check("codes", pool, threads)
+        if tables is not None:
+            self.base.check("offsets")
+        if tables is not None and not self.costs:
+            self.costs.append(planner.measure(self.base.codes, tables))
         if len(queries) > 1 and threads > 1:
             parts = [slice(i, None, threads) for i in range(min(threads, len(queries)))]
             for part, done in zip(
@@ -99,6 +106,7 @@ class Snapshot:
             left = [q for q in left if not self._hash(tables, queries[q], allowed, budget, heaps[q], looked[q : q + 1])]
         if not left:
             return heaps
+        self.base.check("codes", pool, threads)
         rest = np.ascontiguousarray(heaps[left])
         looked[left] += len(codes)
         if pool is None or codes.size < SPLIT:
@@ -139,9 +147,10 @@ class Snapshot:
         codes = np.concatenate((self.fresh.codes[old], to_words(b"".join(blobs), len(blobs), store.bits)))
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)  # mostly sorted already: cheap
         fresh = Fresh([ids[i] for i in order], np.array(rows, np.int64)[order], np.ascontiguousarray(codes[order]))
-        gone, present = np.concatenate((self.gone, removed[removed <= self.base.mark.row])), self.present
+        gone, present = np.concatenate((self.gone, removed[removed <= self.base.last_row])), self.present
         if len(gone) > len(self.gone):
-            present = _slots_of(self.base.rows, _bitmap(gone, self.base.mark.row + 1), False)
+            self.base.check("rows")
+            present = _slots_of(self.base.rows, _bitmap(gone, self.base.last_row + 1), False)
         return Snapshot(self.base, gone, present, fresh, mark, self.costs, self.failures)
 
 
@@ -165,9 +174,10 @@ def _scan_in_parts(
     return np.partition(found, heaps.shape[1] - 1, axis=1)[:, : heaps.shape[1]]
 
 
-def _bitmap(rows: NDArray[np.int64], size: int) -> Words:
-    bits = np.zeros(-(-size // 64) * 64, np.bool_)
-    bits[rows] = True
+def _bitmap(members: NDArray[np.int64], size: int) -> Words:
+    """Of the numbers below `size`. It is never empty, which would stand for all of them."""
+    bits = np.zeros((size // 64 + 1) * 64, np.bool_)
+    bits[members] = True
     return np.packbits(bits, bitorder="little").view("<u8")
 
 
@@ -178,7 +188,7 @@ def _slots_of(rows: NDArray[np.int64], wanted: Words, value: bool) -> Words:
     out = np.zeros(len(rows) // 64 + 1, np.uint64)
     for slot in range(len(rows)):
         row = np.int64(rows[slot])
-        held = (wanted[row >> 6] >> np.uint64(row & 63)) & np.uint64(1) != 0
+        held = 0 <= row >> 6 < len(wanted) and (wanted[row >> 6] >> np.uint64(row & 63)) & np.uint64(1) != 0
         if held == value:
             out[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
     return out

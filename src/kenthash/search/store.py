@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import Codes
-from kenthash.errors import DataError
+from kenthash.errors import DataError, KenthashError
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.filters import Filter
-from kenthash.search.schema import FileState, create_file, errors, file_state, open_file
+from kenthash.search.schema import READ_ONLY, FileState, create_file, errors, file_state, open_file
 from kenthash.search.sql import condition
 
 TOGETHER = 128  # rows inserted by one statement
@@ -85,6 +85,8 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction with the writer's lock; committed at the end, undone on any error."""
+        if self._state is not None:
+            raise KenthashError(f"{self.path}: {READ_ONLY}")
         with errors(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -171,10 +173,11 @@ class Store:
         """Removals after this one are all in `removed`; earlier ones may have been cleared away."""
         return int(self.about("log_start") or 0)
 
-    def replace_codes(self, connection: sqlite3.Connection, stamp: str, removal: int) -> None:
+    def replace_codes(self, connection: sqlite3.Connection, stamp: str, digest: str, removal: int) -> None:
         """Name the code file that counts from now on, and clear away the removals that it knows."""
         connection.execute("DELETE FROM removed WHERE seq <= ?", (removal,))
-        connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", [("log_start", removal), ("codes", stamp)])
+        about = [("log_start", removal), ("codes", stamp), ("codes_digest", digest)]
+        connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
 
     def removed_since(self, removal: int) -> NDArray[np.int64]:
         rows = self.connection.execute("SELECT row FROM removed WHERE seq > ?", (removal,))

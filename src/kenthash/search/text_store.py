@@ -52,7 +52,7 @@ class TextStore(Store):
     code_suffix = ".texts.codes"
 
     def __init__(self, store: Store) -> None:
-        self.items, self.path, self.connection = store, store.path, store.connection
+        self.items, self.path, self.connection, self._state = store, store.path, store.connection, store._state
         self.bits, self.identity, self.form = store.bits, store.identity, store.form
 
     def exists(self) -> bool:
@@ -93,9 +93,9 @@ class TextStore(Store):
         row, removal = self.connection.execute(MARK).fetchone()
         return Mark(row or 0, removal or 0)
 
-    def replace_codes(self, connection: sqlite3.Connection, stamp: str, removal: int) -> None:
+    def replace_codes(self, connection: sqlite3.Connection, stamp: str, digest: str, removal: int) -> None:
         connection.execute("DELETE FROM removed_texts WHERE seq <= ?", (removal,))
-        about = [("texts log_start", removal), ("texts codes", stamp)]
+        about = [("texts log_start", removal), ("texts codes", stamp), ("texts codes_digest", digest)]
         connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
 
     def removed_since(self, removal: int) -> NDArray[np.int64]:

@@ -1,0 +1,188 @@
+"""Damaged files of a local index: what searches answer after each of many random mutations.
+
+    python tests/search/damage.py codes 0 2000     # of the code file
+    python tests/search/damage.py store 0 500      # of the SQLite file
+
+Each mutation is made to a copy, and opened and searched by a process of its own, so that a crash is counted like any
+other outcome. Prints the number of mutations by outcome, and the numbers of those that should not be, as JSON.
+"""
+
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import traceback
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kenthash.errors import DataError
+from kenthash.search import Index, planner
+
+ITEMS = 3000
+CASES = (("fast", 64), ("compact", 64), ("scan", 64), ("fast", 128), ("fast", 24))  # form and bits
+SIZES = (1, 8, 64, 512, 4096, 16384, 20000)
+
+
+def make(folder: Path, form: str, bits: int) -> None:
+    """An index with tables, with items removed from the code file and items outside it; and an older code file."""
+    rng = np.random.default_rng(bits)
+    centres = rng.integers(0, 256, (30, bits // 8), np.uint8)
+    flips = np.packbits(rng.random((ITEMS, bits)) < 0.06, axis=1)
+    codes, ids = centres[rng.integers(0, 30, ITEMS)] ^ flips, [f"é{i:04}" for i in range(ITEMS)]
+    entries: list[Any] = [{"n": i, "text": f"number {i}"} for i in range(ITEMS)]
+    np.save(
+        folder / "queries.npy", np.concatenate([codes[:: ITEMS // 4], rng.integers(0, 256, (2, bits // 8), np.uint8)])
+    )
+    with Index.create(folder / "x.kh", bits, form=form) as index:
+        index.add(ids[:2000], codes[:2000], entries[:2000])
+        index.compact()
+        (old,) = folder.glob("*.codes")
+        shutil.copy(old, folder / "older")
+        index.remove(ids[100:120])
+        index.add(ids[2000:2900], codes[2000:2900], entries[2000:2900])
+        index.compact()
+        index.remove(ids[:10])
+        index.upsert(ids[10:15] + ids[2900:], codes[-105:], entries[-105:])
+        index.note("model", "m")
+
+
+def answers(path: Path) -> list[Any]:
+    """Everything that reads codes, rows and tables."""
+    queries, found = np.load(path.with_name("queries.npy")), []
+    with Index.open(path) as index:
+        for some, options in (
+            (queries[:1], {"k": 10}), (queries[1:2], {"k": 1, "radius": 3}), (queries, {"k": 10}),
+            (queries, {"k": 5, "filter": "n < 400"}), (queries[-1:], {"k": 300, "filter": "n > 1500"}),
+            (queries[2:3], {"k": ITEMS}),
+        ):  # fmt: skip
+            for hits in index.search(some, **options):
+                found.append([hits.ids, hits.distances.tolist(), hits.metadata])
+        items = index.get(["é0012", "é2950", "none"])
+        found.append([index.list_ids(limit=ITEMS), index.stats().items, index.notes()])
+        found.append([item and (item.id, item.code.tolist(), item.metadata) for item in items])
+    return found
+
+
+def damage(rng: random.Random, data: bytearray, older: bytes) -> bytes:
+    """One mutation of a file's content."""
+    place, size = rng.randrange(len(data)), min(rng.choice(SIZES), len(data))
+    if rng.random() < 0.15:
+        place = rng.randrange(min(512, len(data)))  # the header is small and decides much
+    kinds: list[Callable[[], bytes]] = [
+        lambda: _flipped(rng, data, [place]),
+        lambda: _flipped(rng, data, [rng.randrange(len(data)) for _ in range(rng.randint(2, 40))]),
+        lambda: _put(data, place, bytes(size)),
+        lambda: _put(data, place, b"\xff" * size),
+        lambda: _put(data, place, rng.randbytes(size)),
+        lambda: _put(data, place, bytes(data[(other := rng.randrange(len(data))) : other + size])),
+        lambda: _swapped(rng, data, rng.choice([512, 4096, 16384])),
+        lambda: bytes(data[:place]),
+        lambda: bytes(data[: place // 4096 * 4096]),
+        lambda: bytes(data[:place]) + rng.randbytes(1) + bytes(data[place:]),
+        lambda: bytes(data[:place] + data[place + size :]),
+        lambda: bytes(data) + rng.randbytes(size),
+        lambda: _edited(rng, data),
+        lambda: _edited(rng, data),
+        lambda: older,
+    ]
+    return rng.choice(kinds)()
+
+
+def _flipped(rng: random.Random, data: bytearray, places: list[int]) -> bytes:
+    for place in places:
+        data[place] ^= 1 << rng.randrange(8)
+    return bytes(data)
+
+
+def _put(data: bytearray, place: int, part: bytes) -> bytes:
+    data[place : place + len(part)] = part[: len(data) - place]
+    return bytes(data)
+
+
+def _swapped(rng: random.Random, data: bytearray, size: int) -> bytes:
+    a, b = (rng.randrange(max(len(data) // size, 1)) * size for _ in range(2))
+    data[a : a + size], data[b : b + size] = data[b : b + size], data[a : a + size]
+    return bytes(data)
+
+
+def _edited(rng: random.Random, data: bytearray) -> bytes:
+    """A header with another value in it and the right checksum, as far as the header has one."""
+    title, _, rest = bytes(data[:4096]).partition(b"\n")
+    try:
+        header, _ = json.JSONDecoder().raw_decode(rest.rstrip(b"\0").decode())
+    except ValueError:
+        return _flipped(rng, data, [rng.randrange(100)])
+    key = rng.choice(list(header))
+    values = [0, 1, -1, 7, 2**31, 2**40, None, "x", [], [[0, 0, 16]], True, False]
+    if isinstance(header[key], int):
+        values += [header[key] + 1, header[key] - 1, header[key] * 2, header[key] // 2] * 3
+    header[key] = rng.choice(values)
+    text = json.dumps(header).encode()
+    words = title.split(b" ")
+    words[-2:] = [str(len(text)).encode(), str(zlib.crc32(text)).encode()]
+    head = b" ".join(words) + b"\n" + text
+    return (head + bytes(data[len(head) : 4096]) if len(head) < 4096 else head) + bytes(data[4096:])
+
+
+def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
+    """What a search says after one mutation; "right" where it says what it should."""
+    rng = random.Random(seed)
+    (cache,) = folder.glob("*.codes")
+    file = cache if target == "codes" else folder / "x.kh"
+    file.write_bytes(damage(rng, bytearray(file.read_bytes()), (folder / "older").read_bytes()))
+    path = folder / "x.kh"
+    try:
+        for _ in range(2):  # the second time with what the first one has left
+            if answers(path) != true:
+                return "wrong answer"
+    except DataError as error:
+        return "refused" if str(path) in str(error) and "\n" not in str(error) else f"unclear: {error}"
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} in {Path(place.filename).name} {place.name}: {str(error)[:80]}"
+    return "right"
+
+
+def run(target: str, first: int, count: int) -> dict[str, list[int]]:
+    """Seeds by outcome."""
+    planner.MIN_ITEMS, planner.SAMPLE = 1000, 500  # so that a small index has tables
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as name:
+        folders, right = [], []
+        for form, bits in CASES:
+            folder = Path(name) / f"{form} {bits}"
+            folder.mkdir()
+            make(folder, form, bits)
+            folders.append(folder)
+            right.append(answers(folder / "x.kh"))
+        for seed in range(first, first + count):
+            case = seed % len(CASES)
+            copy = Path(name) / "copy"
+            shutil.copytree(folders[case], copy)
+            receive, send = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.write(send, outcome(copy, target, seed, right[case]).encode())
+                finally:
+                    os._exit(0)
+            os.close(send)
+            with os.fdopen(receive, "rb") as stream:
+                told = stream.read().decode()
+            _, status = os.waitpid(child, 0)
+            found[told or f"killed by signal {os.WTERMSIG(status)}"].append(seed)
+            shutil.rmtree(copy)
+    return found
+
+
+if __name__ == "__main__":
+    outcomes = run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    bad = {name: seeds[:20] for name, seeds in outcomes.items() if name not in ("right", "refused")}
+    print(json.dumps({"counts": Counter({name: len(seeds) for name, seeds in outcomes.items()}), "bad": bad}))
