@@ -137,6 +137,18 @@ def test_a_run_of_an_earlier_version_is_resumed_if_it_means_the_same(pack, whole
         train_run(recipe, tmp_path / "older", resume=True, quiet=True)
 
 
+def test_a_finished_run_is_left_as_it_is(whole, tmp_path):
+    """Resumed by a later version that knows more settings, it still says with which ones it was made."""
+    out = tmp_path / "finished"
+    shutil.copytree(whole[0], out)
+    written = yaml.safe_load((out / "recipe.yaml").read_text())
+    del written["label_noise"], written["settings"]["pairs"]
+    (out / "recipe.yaml").write_text(yaml.safe_dump(written))
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert train_run(make_recipe(written), out, resume=True, quiet=True)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == before
+
+
 def test_label_noise_swaps_labels_of_training_items_only(pack):
     """A share of the training items learns with another item's labels; nobody else, and nothing in the data set."""
     source = open_source(make_recipe({"data": str(pack)}), torch.device("cpu"))

@@ -48,6 +48,8 @@ def train_run(
     with processes(device):
         if rank() == 0:
             _check_folder(recipe, out, resume)
+        if _finished(out):
+            return rank() == 0
         encoder = None
         if recipe.encoder.trainable:
             encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
@@ -80,13 +82,17 @@ def _threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _finished(out: Path) -> bool:
+    return (out / "model" / "config.json").is_file()
+
+
 def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
     if (out / "recipe.yaml").exists():
         if not resume:
             raise UsageError(f"{out}: holds a run already: go on with it by --resume, or choose another --out")
         written = read_recipe(out / "recipe.yaml")
         stored = make_recipe(written)  # what a later version has added is at its default
-        if written.get("settings", {}).keys() != stored.settings.keys() and not (out / "model/config.json").is_file():
+        if written.get("settings", {}).keys() != stored.settings.keys() and not _finished(out):
             raise UsageError(
                 f"{out}: was begun by a version of kenthash in which {stored.method} had other settings: "
                 "finish it with that version, or choose another --out"
