@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from kenthash.data.dataset import Dataset
+from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import SUFFIXES, to_square
 from kenthash.encoders import Encoder, load_encoder
 from kenthash.encoders.pipeline import encode_dataset
@@ -61,8 +62,10 @@ def _measure(encoder: Encoder, files: list[Path], texts: list[str], folder: Path
                 encoder.encode_texts(batch).cpu()
 
     def stream() -> None:
-        for _ in encode_stream(encoder, [Batch(files[at : at + BATCH], []) for at in starts]):
-            pass
+        batches = [Batch(files[at : at + BATCH], []) for at in starts]
+        with DecoderPool() as decoders:
+            for _ in encode_stream(encoder, batches, decoders.square):
+                pass
 
     def pipeline() -> None:
         encode_dataset(dataset, encoder, Path(tempfile.mkdtemp(dir=folder)) / "pack")

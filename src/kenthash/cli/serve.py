@@ -27,7 +27,8 @@ def serve(
     as_json: bool = typer.Option(False, "--json", help="Print the address as one JSON value."),
 ) -> None:
     """Serve an index: a page to search with, and an HTTP API (/docs). Prints its address; logs are JSON lines on
-    standard error. SIGTERM ends it after the current requests; SIGHUP, or a change on disk, reloads index and model.
+    standard error. SIGTERM ends it after the current requests, within ten seconds; SIGHUP, or a change on disk, reloads
+    index and model.
 
     \b
         kenthash serve --index photos.kh

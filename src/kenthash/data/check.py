@@ -12,6 +12,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from kenthash.cores import cores
 from kenthash.data.dataset import DataProblem, Dataset
-from kenthash.data.pictures import BadPicture, Square, to_square
+from kenthash.data.decoding import DecoderPool
+from kenthash.data.pictures import BadPicture, Square
 from kenthash.data.report import ClassCount, PairCount, Report
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError
@@ -202,15 +204,15 @@ def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[DataProblem
 
 
 def _digests(paths: list[Path]) -> Iterator[bytes | str]:
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(cores()) as pool, DecoderPool() as decoders:
         for start in range(0, len(paths), BLOCK):
-            yield from pool.map(_digest, paths[start : start + BLOCK])
+            yield from pool.map(partial(_digest, decoders), paths[start : start + BLOCK])
 
 
-def _digest(path: Path) -> bytes | str:
+def _digest(decoders: DecoderPool, path: Path) -> bytes | str:
     """The digest of the file of a readable picture, or why it cannot be read."""
     try:
-        to_square(path, SQUARE)
+        decoders.square(path, SQUARE)
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").digest()
     except BadPicture as error:

@@ -4,6 +4,7 @@
 it, so that a file has the same code wherever it is encoded.
 """
 
+import os
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from kenthash.data.headers import format_of, jpeg_work
 from kenthash.errors import DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".heic", ".heif"})
@@ -26,8 +28,9 @@ PictureInput = Path | bytes | Image.Image  # a file, its content, or pixels that
 Pixels = NDArray[np.uint8]  # [height, width, 3]
 Filter = Literal["bicubic", "bilinear"]
 
-# 100 megapixels decode to 300 MB of RGB: beyond every phone's stitched panorama, below what hurts a laptop.
+# 100 megapixels decode to 400 MB: beyond every phone's stitched panorama, below what hurts a laptop.
 MAX_PIXELS = 100_000_000
+MAX_FILE = 1 << 28  # bytes of a picture file
 
 # Only these decoders are tried, whatever a file is called: others of Pillow's are seldom tried or start programs (EPS).
 FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP"]
@@ -44,7 +47,7 @@ except ImportError:
 # warnings.catch_warnings changes state that all threads share, and pictures are opened in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
-
+NO_MEMORY = "takes more memory to decode than is allowed"
 LONGEST = 16  # times its shorter side: what a crop looks at of a very long picture
 
 
@@ -54,6 +57,10 @@ class BadPicture(DataError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
         self.reason = reason
+
+
+class TooLarge(BadPicture):
+    """It has more pixels than are allowed."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,13 @@ class Square:
     crop: bool = False
 
 
-def to_square(source: PictureInput, square: Square) -> Pixels:
+def to_square(source: PictureInput, square: Square, max_pixels: int = MAX_PIXELS) -> Pixels:
     """The pixels of a picture, uint8 [size, size, 3]. A Pillow image is taken at its full size, even if its file is a
     JPEG, which is otherwise decoded at a fraction of it."""
     if isinstance(source, Image.Image):
-        picture = _on_white(ImageOps.exif_transpose(source))
+        picture = _on_white(_upright(source.copy()))
     else:
-        picture = open_picture(source, square.size)
+        picture = open_picture(source, square.size, max_pixels)
     size = square.size
     if not square.crop:
         return np.asarray(_resize(picture, size, size, square.resample))
@@ -85,16 +92,16 @@ def to_square(source: PictureInput, square: Square) -> Pixels:
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 
-def open_picture(source: Path | bytes, shorter_side: int | None = None) -> Image.Image:
+def open_picture(source: Path | bytes, shorter_side: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode the first frame of a picture to upright RGB, transparent parts on white.
 
     `shorter_side` lets a JPEG be decoded at a half, a quarter or an eighth of its size as long as its shorter side
     stays at least that: each pixel is then the mean of a block, and decoding takes a fraction of the time.
     """
     try:
-        with Image.open(source if isinstance(source, Path) else BytesIO(source), formats=FORMATS) as picture:
+        with Image.open(_checked(source), formats=FORMATS) as picture:
             width, height = picture.size
-            if width * height > MAX_PIXELS:
+            if width * height > max_pixels:
                 raise Image.DecompressionBombError
             if shorter_side is not None and picture.format in ("JPEG", "MPO"):
                 picture.draft("RGB", (shorter_side, shorter_side))
@@ -102,12 +109,30 @@ def open_picture(source: Path | bytes, shorter_side: int | None = None) -> Image
             return _on_white(_upright(picture))
     except Exception as error:  # decoders raise anything on a hostile file: struct.error, SyntaxError, EOFError ...
         name = str(source) if isinstance(source, Path) else "picture"
+        if isinstance(error, Image.DecompressionBombError):
+            raise TooLarge(name, f"more than the {max_pixels // 10**6} megapixels allowed") from error
         raise BadPicture(name, _reason(source, error)) from error
 
 
+def _checked(source: Path | bytes) -> Path | BytesIO:
+    """What is to be decoded, if a look at the outside finds nothing against it."""
+    content = source if isinstance(source, bytes) else b""
+    if isinstance(source, Path):
+        with source.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size > MAX_FILE:
+                raise ValueError(f"a file of more than {MAX_FILE >> 20} MiB")
+            if format_of(stream.read(16)) != "JPEG":
+                return source
+            stream.seek(0)
+            content = stream.read(MAX_FILE)
+    if format_of(content) == "JPEG":
+        jpeg_work(content)  # or it is refused
+    return BytesIO(content)
+
+
 def _reason(source: Path | bytes, error: Exception) -> str:
-    if isinstance(error, Image.DecompressionBombError):
-        return f"more than the {MAX_PIXELS // 10**6} megapixels allowed"
+    if isinstance(error, MemoryError):
+        return NO_MEMORY
     if isinstance(error, UnidentifiedImageError):
         if isinstance(source, Path) and source.suffix.lower() in (".heic", ".heif") and "HEIF" not in FORMATS:
             return "HEIC pictures need an extra: pip install 'kenthash[heif]'"
@@ -128,11 +153,11 @@ def _on_white(picture: Image.Image) -> Image.Image:
         grey = np.asarray(picture).clip(0, 65535).astype(np.uint16) >> 8
         return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        seen = picture.convert("RGBA")
+        seen = picture if picture.mode == "RGBA" else picture.convert("RGBA")  # which would copy all the same
         white = Image.new("RGB", seen.size, "white")
         white.paste(seen, mask=seen.getchannel("A"))
         return white
-    return picture if picture.mode == "RGB" else picture.convert("RGB")  # which would copy all the same
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
 def _resize(picture: Image.Image, width: int, height: int, resample: Filter) -> Image.Image:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kenthash.data.dataset import Dataset
+from kenthash.data.decoding import DecoderPool
 from kenthash.data.readers.pack import is_pack
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.features import FeaturePack
@@ -110,9 +111,11 @@ def _encode_gaps(dataset: Dataset, encoder: Encoder, folder: Path, batch: int) -
             rows = [row for row in range(start, stop) if texts[row]]
             yield Batch([pictures[row] for row in rows], [text for row in rows for text in texts[row]])
 
+    decoders = DecoderPool()
     with (
         bar(len(dataset), "encoding", unit="pictures", initial=resumed) as progress,
-        closing(encode_stream(encoder, batches())) as stream,
+        closing(encode_stream(encoder, batches(), decoders.square)) as stream,
+        decoders,  # ended before the stream, whose threads may wait for them
     ):
         for number, ((start, stop), encoded) in enumerate(zip(spans, stream, strict=True)):
             shard = _to_shard(start, stop, texts, encoded)

@@ -7,7 +7,7 @@ take turns at the network.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from kenthash.cores import cores
-from kenthash.data.pictures import BadPicture, PictureInput, Pixels, to_square
+from kenthash.data.pictures import BadPicture, PictureInput, Pixels, Square, to_square
 from kenthash.encoders.base import Encoder
 
 BATCH = 64  # items that are best handed over at once
@@ -26,6 +26,7 @@ AHEAD = 2  # batches that are worked on while one is handed over
 
 Vectors = NDArray[np.float32]
 PictureVectors = NDArray[np.float16]
+Decode = Callable[[PictureInput, Square], Pixels]
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ def _one_thread(encoder: Encoder) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def encode_stream(encoder: Encoder, batches: Iterable[Batch]) -> Generator[Encoded]:
-    """Encode batches in order, a few of them at a time."""
+def encode_stream(encoder: Encoder, batches: Iterable[Batch], decode: Decode = to_square) -> Generator[Encoded]:
+    """Encode batches in order, a few of them at a time. A folder's pictures, which anybody may have made, are to be
+    decoded by a `DecoderPool`."""
     on_cpu = encoder.device.type == "cpu"
     threads = torch.get_num_threads()
     workers = threads if on_cpu else min(16, cores())
@@ -73,7 +75,7 @@ def encode_stream(encoder: Encoder, batches: Iterable[Batch]) -> Generator[Encod
     waiting: deque[_Pending] = deque()
     try:
         for batch in batches:
-            waiting.append(_Pending(encoder, batch, pool, turn))
+            waiting.append(_Pending(encoder, batch, decode, pool, turn))
             if len(waiting) > AHEAD:
                 yield waiting.popleft().gather()
         while waiting:
@@ -87,7 +89,12 @@ class _Pending:
     """The chunks of a batch, on their way."""
 
     def __init__(
-        self, encoder: Encoder, batch: Batch, pool: ThreadPoolExecutor, turn: AbstractContextManager[object]
+        self,
+        encoder: Encoder,
+        batch: Batch,
+        decode: Decode,
+        pool: ThreadPoolExecutor,
+        turn: AbstractContextManager[object],
     ) -> None:
         self.encoder, self.batch = encoder, batch
         on_cpu = encoder.device.type == "cpu"
@@ -95,7 +102,7 @@ class _Pending:
         size = encoder.picture_chunk if on_cpu else max(1, len(batch.pictures))
         for rows in _chunks(range(len(batch.pictures)), size):
             sources = [batch.pictures[row] for row in rows]
-            self.pictures.append((rows, pool.submit(_encode_pictures, encoder, sources, turn)))
+            self.pictures.append((rows, pool.submit(_encode_pictures, encoder, sources, decode, turn)))
         self.texts: list[tuple[list[int], Future[Vectors]]] = []
         # Texts of like length together: the shorter ones of a chunk are padded to the longest.
         by_length = sorted(range(len(batch.texts)), key=lambda row: len(batch.texts[row]))
@@ -121,13 +128,13 @@ def _chunks(rows: Iterable[int], size: int) -> list[list[int]]:
 
 
 def _encode_pictures(
-    encoder: Encoder, sources: list[PictureInput], turn: AbstractContextManager[object]
+    encoder: Encoder, sources: list[PictureInput], decode: Decode, turn: AbstractContextManager[object]
 ) -> tuple[PictureVectors, dict[int, str]]:
     squares: dict[int, Pixels] = {}
     bad: dict[int, str] = {}
     for place, source in enumerate(sources):
         try:
-            squares[place] = to_square(source, encoder.square())
+            squares[place] = decode(source, encoder.square())
         except BadPicture as error:
             bad[place] = error.reason
     vectors = np.zeros((len(sources), encoder.image_dim), np.float16)

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from kenthash.codes import Codes, check_bits, pack
+from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import BadPicture, PictureInput
 from kenthash.encoders import Encoder, check_device, load_encoder
 from kenthash.encoders.stream import BATCH, Batch, encode_stream
@@ -134,19 +135,21 @@ class Hasher:
         `BadPicture` where one cannot be used."""
         given = [pictures] if isinstance(pictures, PictureInput | str) else pictures
         sources = [Path(picture) if isinstance(picture, str) else picture for picture in given]
-        batches = (sources[start : start + BATCH] for start in range(0, len(sources), BATCH))
+        batches = (Batch(sources[start : start + BATCH], []) for start in range(0, len(sources), BATCH))
         parts = [np.empty((0, self.bits // 8), np.uint8)]
-        for number, (codes, faults) in enumerate(self.encode_files(batches)):
-            for place, reason in faults.items():
+        for number, encoded in enumerate(encode_stream(self.encoder, batches)):
+            for place, reason in encoded.bad.items():
                 source = sources[number * BATCH + place]
                 raise BadPicture(str(source) if isinstance(source, Path) else "picture", reason)
-            parts.append(codes)
+            parts.append(self.encode_image_features(encoded.image))
         return np.concatenate(parts)
 
-    def encode_files(self, batches: Iterable[Sequence[PictureInput]]) -> Iterator[tuple[Codes, dict[int, str]]]:
-        """Codes of batches of pictures in order, a few batches worked on at a time; of each batch also which of its
-        pictures could not be used, and why. Their codes mean nothing."""
-        with closing(encode_stream(self.encoder, (Batch(pictures, []) for pictures in batches))) as stream:
+    def encode_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[tuple[Codes, dict[int, str]]]:
+        """Codes of batches of files in order, a few batches worked on at a time; of each batch also which of its
+        pictures could not be used, and why. Their codes mean nothing. Pictures are decoded in processes of their own,
+        where one that takes too long can be ended."""
+        files, decoders = (Batch(paths, []) for paths in batches), DecoderPool()
+        with closing(encode_stream(self.encoder, files, decoders.square)) as stream, decoders:
             for encoded in stream:
                 yield self.encode_image_features(encoded.image), encoded.bad
 

@@ -24,7 +24,7 @@ import numpy as np
 from tqdm import tqdm
 
 from kenthash.codes import Codes
-from kenthash.data.pictures import PIPELINE, SUFFIXES
+from kenthash.data.pictures import MAX_FILE, PIPELINE, SUFFIXES
 from kenthash.data.readers.folder import metadata_files, read_rows
 from kenthash.errors import DataError
 from kenthash.progress import bar
@@ -33,7 +33,6 @@ from kenthash.search.index import Index, check_id, check_metadata
 from kenthash.search.models import MARK, PICTURES, UNFINISHED, is_current, is_marked
 
 BATCH = 64  # pictures encoded and committed at a time
-MAX_FILE = 1 << 28  # bytes of a picture file
 DIGEST = 32  # characters of a content's digest
 
 # Batches of files to their codes, in order, and which files of a batch could not be used: `Hasher.encode_files`.

@@ -1,14 +1,15 @@
 """Queries to codes: words and pictures, through the cache and the batches of the one encoder thread."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from functools import partial
-from io import BytesIO
 
 from PIL import Image
 
 from kenthash.codes import Codes
-from kenthash.data.pictures import FORMATS, BadPicture, Pixels, to_square
+from kenthash.data.headers import expected_work
+from kenthash.data.pictures import BadPicture, Pixels, TooLarge
 from kenthash.encoders.stream import picture_vectors
 from kenthash.model.hasher import Hasher
 from kenthash.service.batching import Batcher, Code, Kind
@@ -16,7 +17,7 @@ from kenthash.service.lru import LRU
 from kenthash.service.metrics import Metrics
 from kenthash.service.problems import Problem
 from kenthash.service.settings import Settings
-from kenthash.service.workers import Workers
+from kenthash.service.workers import Decoders
 
 CACHE = 8 << 20  # bytes of queries and their codes: a next page does not encode again
 ENTRY = 300  # bytes of one, besides its text
@@ -26,8 +27,8 @@ class Encoding:
     """What it hands on does not lead back to it: then a model that a reload has replaced is freed at once. The
     collector, which finds circles, does not look at what was there when the server started."""
 
-    def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, openers: Workers) -> None:
-        self.hasher, self._settings, self._metrics, self._openers = hasher, settings, metrics, openers
+    def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
+        self.hasher, self._settings, self._metrics, self._decoders = hasher, settings, metrics, decoders
         self._cache: LRU[Code] = LRU(CACHE)
         self.able = bool(hasher.config.encoder)  # to read words and pictures, not only vectors from elsewhere
         encoder = hasher.encoder if self.able else None
@@ -39,7 +40,7 @@ class Encoding:
         """The first batches are slow: they are not left to a user."""
         if self.able:
             self.hasher.encode_texts(["a picture"])
-            self.hasher.encode_pictures([Image.new("RGB", (64, 64))])
+            self.hasher.encode_pictures(Image.new("RGB", (64, 64)))
 
     async def text(self, text: str) -> Code:
         self._check_able()
@@ -51,10 +52,10 @@ class Encoding:
 
     async def picture(self, content: bytes) -> Code:
         self._check_able()
-        key = ("image", await self._openers.run(_digest, content))
+        digest, work = await asyncio.to_thread(_look_at, content)
+        key = ("image", digest)
         if (code := self._cached(key)) is None:
-            pixels = await self._openers.run(self._open, content)
-            code = await self.batcher.encode(self.pictures, pixels)
+            code = await self.batcher.encode(self.pictures, await self._decode(content, work))
             self._cache.put(key, code, ENTRY)
         return code
 
@@ -72,11 +73,12 @@ class Encoding:
             detail = "this model was trained on vectors from elsewhere: search by the id of an item instead"
             raise Problem("no-encoder", detail)
 
-    def _open(self, content: bytes) -> Pixels:
-        """A stranger's bytes to the encoder's input; a picture too large is refused by its header, before decoding."""
+    async def _decode(self, content: bytes, work: int) -> Pixels:
+        """A stranger's bytes to the pixels that the encoder takes."""
         try:
-            check_pixels(content, self._settings.max_pixels)
-            return to_square(content, self.hasher.encoder.square())
+            return await self._decoders.square(content, work, self.hasher.encoder.square(), self._settings.max_pixels)
+        except TooLarge as error:
+            raise Problem("too-large", f"a picture of {error.reason}: send a smaller one") from error
         except BadPicture as error:
             raise Problem("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
 
@@ -90,18 +92,6 @@ def _report(metrics: Metrics, kind: str, items: int, seconds: float) -> None:
     metrics.encode_seconds.labels(kind).inc(seconds)
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
-
-
-def check_pixels(content: bytes, most: int) -> None:
-    too_large = Problem("too-large", f"a picture of too many pixels: at most {most // 10**6} megapixels are taken")
-    try:
-        with Image.open(BytesIO(content), formats=FORMATS) as picture:
-            width, height = picture.size
-    except Image.DecompressionBombError as error:
-        raise too_large from error
-    except Exception as error:  # decoders raise anything on a hostile file
-        raise BadPicture("the file", "not a picture that can be read") from error
-    if width * height > most:
-        raise too_large
+def _look_at(content: bytes) -> tuple[bytes, int]:
+    """What the cache knows a picture by, and how much work it is to decode."""
+    return hashlib.sha256(content).digest(), expected_work(content)

@@ -56,7 +56,7 @@ def router(service: Service) -> APIRouter:
         if not _literal(request, "image"):
             return await item_at(f"{id}/image")
         with service.state.use() as served:
-            picture, kind = await service.openers.run(original, served, id)
+            picture, kind = await service.searchers.run(original, served, id)
         headers = {"ETag": etag(picture, "original"), "Cache-Control": KEPT, "Content-Security-Policy": "sandbox"}
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(None, 304, headers)
@@ -84,7 +84,7 @@ def router(service: Service) -> APIRouter:
             return Response(None, 304, headers)
         made = service.thumbnails.cached(picture, int(size))
         if made is None:
-            made = await service.openers.run(service.thumbnails.make, picture, int(size))
+            made = await service.thumbnails.make(service.thumbnailers, picture, int(size))
         else:
             service.metrics.cached.labels("thumbnail").inc()
         return Response(made, headers=headers, media_type="image/jpeg")

@@ -2,9 +2,12 @@
 
 import errno
 import gc
+import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -19,17 +22,22 @@ from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
 
 BACKLOG = 128
+DRAINING = 5  # seconds that requests at work have to end when the service stops
+LAST = 9.0  # seconds after which it ends in any case: a request may wait for a server that does not answer
 SWITCH = 0.001  # seconds after which a thread that computes lets another one have the interpreter; Python's own: 0.005
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which also says that it is stopping (/readyz tells a load balancer), and hangs up on idlers."""
+    """uvicorn's, which also says that it is stopping (/readyz tells a load balancer), hangs up on idlers, and ends in
+    time whatever does not."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self.service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.service.state.draining:
+            threading.Thread(target=_end_in_time, name="last", daemon=True).start()
         self.service.state.draining = True
         super().handle_exit(sig, frame)
 
@@ -60,7 +68,7 @@ def _run(service: Service, listener: socket.socket, started: Callable[[str, int]
         server_header=False,
         date_header=False,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(service.settings.seconds) + 1,
+        timeout_graceful_shutdown=min(int(service.settings.seconds) + 1, DRAINING),
         proxy_headers=False,
         ws="none",
     )
@@ -78,6 +86,13 @@ def _run(service: Service, listener: socket.socket, started: Callable[[str, int]
     listener.listen(BACKLOG)
     started(address(listener), service.state.served.stats.items)
     server.run([listener])
+
+
+def _end_in_time() -> None:
+    time.sleep(LAST)
+    logs.write("ended before all was done", "warning", seconds=LAST)
+    time.sleep(0.2)  # for the thread that writes the log
+    os._exit(1)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -17,6 +17,8 @@ class Settings:
     seconds: float = 30.0
     max_body: int = 20 << 20  # bytes
     max_pixels: int = 50_000_000  # of an uploaded picture
+    upload_seconds: float = 2.5  # of processor time to decode it
+    thumbnail_seconds: float = 3.5  # of processor time to decode a picture of the index, which may have more pixels
     max_in_flight: int = 64  # requests at work at once, all together; more are told to come back
     max_queue: int = 128  # texts and pictures that wait for the encoder
     thumbnail_bytes: int = 64 << 20  # of thumbnails kept in memory

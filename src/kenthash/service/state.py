@@ -16,13 +16,13 @@ from kenthash.service.encoding import Encoding
 from kenthash.service.labels import Labels
 from kenthash.service.metrics import Metrics
 from kenthash.service.settings import Settings
-from kenthash.service.workers import Workers
+from kenthash.service.workers import Decoders
 
 
 class Served:
     """An open index and the model of its codes. `held` while in use; closed after `retire` when nobody holds it."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, openers: Workers) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
         with ExitStack() as undo:  # whatever fails, nothing stays open
             self.index = undo.enter_context(Index.open(settings.index))
             self.folder = model_for(self.index, settings.model)
@@ -31,7 +31,7 @@ class Served:
             if hasher.bits != self.index.bits:
                 raise UsageError(f"{self.folder}: makes {hasher.bits} bits, the index holds {self.index.bits}")
             self.config = hasher.config
-            self.encoding = Encoding(hasher, settings, metrics, openers)
+            self.encoding = Encoding(hasher, settings, metrics, decoders)
             undo.callback(self.encoding.close)
             self.encoding.warm_up()
             self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile

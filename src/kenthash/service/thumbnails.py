@@ -1,20 +1,18 @@
 """Small upright pictures, made when first asked for and kept in memory up to a limit."""
 
 import hashlib
-from io import BytesIO
 from pathlib import Path
 
-from PIL import Image
-
-from kenthash.data.pictures import FORMATS, BadPicture, open_picture
-from kenthash.search.folder import MAX_FILE
+from kenthash.data.headers import format_of
+from kenthash.data.pictures import BadPicture
 from kenthash.service.files import Picture
 from kenthash.service.lru import LRU
 from kenthash.service.problems import Problem
+from kenthash.service.workers import Decoders
 
-QUALITY = 82
-TYPES = {"JPEG": "image/jpeg", "MPO": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif",
-         "BMP": "image/bmp", "HEIF": "image/heif"}  # fmt: skip
+TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif", "BMP": "image/bmp",
+         "HEIF": "image/heif"}  # fmt: skip
+GONE = "the picture cannot be opened any more: bring the index up to date"
 
 
 class Thumbnails:
@@ -22,23 +20,25 @@ class Thumbnails:
         self.cache: LRU[bytes] = LRU(most)
 
     def cached(self, picture: Picture, size: int) -> bytes | None:
-        return self.cache.get((picture, size))
+        """A problem where it is known that there will be none: such a picture is not tried again and again."""
+        found = self.cache.get((picture, size))
+        if found == b"":
+            raise Problem("not-found", GONE)
+        return found
 
-    def make(self, picture: Picture, size: int) -> bytes:
+    async def make(self, decoders: Decoders, picture: Picture, size: int) -> bytes:
         """A JPEG whose longer side is `size`, or less if the picture's is. Of a file that has changed the old one is
         not found, since its time and size are part of the key."""
-        if picture.size > MAX_FILE:
-            raise Problem("too-large", f"the picture has more than {MAX_FILE >> 20} MiB")
         try:
-            image = open_picture(picture.path, size)
+            made = await decoders.thumbnail(picture.path, size)
         except BadPicture as error:
-            raise Problem("not-found", "the picture cannot be opened any more: bring the index up to date") from error
-        image.thumbnail((size, size), Image.Resampling.LANCZOS)
-        stream = BytesIO()
-        image.save(stream, "JPEG", quality=QUALITY)
-        made = stream.getvalue()
-        self.cache.put((picture, size), made, len(made) + 500)
+            self._keep(picture, size, b"")
+            raise Problem("not-found", GONE) from error
+        self._keep(picture, size, made)
         return made
+
+    def _keep(self, picture: Picture, size: int, made: bytes) -> None:
+        self.cache.put((picture, size), made, len(made) + 500)
 
 
 def etag(picture: Picture, size: int | str) -> str:
@@ -49,7 +49,10 @@ def etag(picture: Picture, size: int | str) -> str:
 def media_type(path: Path) -> str:
     """By what a file is, not by what it is called; a problem where it is no picture."""
     try:
-        with Image.open(path, formats=FORMATS) as picture:
-            return TYPES[str(picture.format)]
-    except Exception as error:  # decoders raise anything on a hostile file
-        raise Problem("not-found", "the picture cannot be opened any more: bring the index up to date") from error
+        with path.open("rb") as stream:
+            kind = format_of(stream.read(16))
+    except OSError as error:
+        raise Problem("not-found", GONE) from error
+    if kind is None:
+        raise Problem("not-found", GONE)
+    return TYPES[kind]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.pictures import BadPicture, to_square
+from kenthash.data.decoding import DecoderPool
+from kenthash.data.pictures import BadPicture
 from kenthash.data.splits import Rows
 from kenthash.encoders import Encoder
 from kenthash.encoders.features import FeaturePack, bad_rows
@@ -63,6 +64,7 @@ class PictureSource:
         self.captions = np.array([len(texts) for texts in dataset.texts])
         self._device = device
         self._pool = ThreadPoolExecutor(threads)
+        self._decoders = DecoderPool()
 
     def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
         assert self.dataset.pictures is not None and self.dataset.texts is not None
@@ -72,7 +74,7 @@ class PictureSource:
             return self._evaluated(paths, texts)
         square = self.encoder.square(crop=True)
         try:
-            pixels = list(self._pool.map(lambda path: to_square(path, square), paths))
+            pixels = list(self._pool.map(lambda path: self._decoders.square(path, square), paths))
         except BadPicture as error:
             raise _unusable(error) from error
         pictures = self.encoder.transform(pixels)
@@ -88,7 +90,7 @@ class PictureSource:
         batches = [Batch(paths[start : start + BATCH], texts[start : start + BATCH]) for start in starts]
         images: list[Tensor] = []
         written: list[Tensor] = []
-        with closing(encode_stream(self.encoder, batches)) as stream:
+        with closing(encode_stream(self.encoder, batches, self._decoders.square)) as stream:
             for batch, encoded in zip(batches, stream, strict=True):
                 for place, reason in encoded.bad.items():
                     raise _unusable(BadPicture(str(batch.pictures[place]), reason))

@@ -1,0 +1,298 @@
+"""Pictures decoded in processes of their own, where decoding can be ended.
+
+A decoder is C code that a stranger's file leads: it may run for hours, take all memory or crash. `DecoderPool` has it
+run in worker processes, each picture within limits of time and memory. A worker that exceeds one ends itself by the
+limit's signal; its picture is a `BadPicture`, and the next one gets a new worker. Workers import no PyTorch, hold one
+picture at a time, and end when the process that started them does, however that ends.
+
+Requests and replies go through the worker's standard input and output: two lengths, a JSON object and raw bytes.
+Nothing that a worker sends is run or unpickled.
+"""
+
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+from PIL import Image
+
+from kenthash.data.pictures import (
+    MAX_PIXELS,
+    NO_MEMORY,
+    BadPicture,
+    PictureInput,
+    Pixels,
+    Square,
+    TooLarge,
+    open_picture,
+    to_square,
+)
+from kenthash.errors import KenthashError
+
+SECONDS = 20.0  # of processor time per picture: a hundred megapixels take about three
+MEMORY = 2 << 30  # bytes of address space of a worker
+WAITING = 6  # times the processor time is what a picture may take in all: on a busy machine, from a slow disk
+QUALITY = 82  # of a thumbnail
+HEAD = struct.Struct(">II")  # bytes of the JSON object, and of what follows it
+
+
+class DecoderPool:
+    """Decodes in as many workers as threads ask at a time. To be closed, or used as a context manager.
+
+    `seconds` is the processor time per picture; `patience`, the time that passes until it is given up all the same.
+    """
+
+    def __init__(self, seconds: float = SECONDS, patience: float | None = None, memory: int = MEMORY) -> None:
+        self._limits = _Limits(seconds, WAITING * seconds if patience is None else patience, memory)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def start(self, workers: int) -> None:
+        """Start so many workers before they are needed. This does not wait for them."""
+        with self._lock:
+            self._idle += [self._start() for _ in range(workers)]
+
+    def square(self, source: PictureInput, square: Square, max_pixels: int = MAX_PIXELS) -> Pixels:
+        """As `to_square`. Pixels that are at hand need no worker."""
+        if isinstance(source, Image.Image):
+            return to_square(source, square)
+        content = self._ask(source, {"square": asdict(square), "max_pixels": max_pixels})
+        return np.frombuffer(content, np.uint8).reshape(square.size, square.size, 3)
+
+    def thumbnail(self, path: Path, side: int) -> bytes:
+        """A JPEG whose longer side is `side`, or less if the picture's is."""
+        return self._ask(path, {"thumbnail": side})
+
+    def close(self) -> None:
+        """Ends all workers at once. What threads wait for is then a `BadPicture`."""
+        with self._lock:
+            self._closed = True
+            workers = list(self._all)
+        for worker in workers:
+            worker.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, source: Path | bytes, job: dict[str, Any]) -> bytes:
+        name = str(source) if isinstance(source, Path) else "picture"
+        content = b""
+        if isinstance(source, Path):
+            job["path"] = os.path.abspath(source)  # noqa: PTH100 (a Path of it would drop "..", and links with it)
+        else:
+            content = source
+        for attempt in (1, 2):
+            with self._worker() as worker:
+                try:
+                    answer, pixels = worker.ask(job, content)
+                except _WorkerEnded as ended:
+                    if ended.by_limit or attempt == 2 or self._closed:
+                        raise BadPicture(name, str(ended)) from ended
+                    continue  # perhaps it was not the picture's fault: whoever is short of memory ends processes
+            if "reason" in answer:
+                raise (TooLarge if answer.get("too_large") else BadPicture)(name, str(answer["reason"]))
+            return pixels
+        raise AssertionError
+
+    @contextmanager
+    def _worker(self) -> Iterator["_Worker"]:
+        """A worker for one picture. One that has ended is replaced at once, so that nobody waits for its start."""
+        with self._lock:
+            if self._closed:
+                raise KenthashError("the decoders of pictures have been closed")
+            worker = self._idle.pop() if self._idle else self._start()
+        try:
+            yield worker
+        except BaseException:
+            worker.end()
+            raise
+        finally:
+            with self._lock:
+                if not worker.ended:
+                    self._idle.append(worker)
+                else:
+                    self._all.discard(worker)
+                    with suppress(KenthashError):  # which whoever needs it will be told
+                        if not self._closed:
+                            self._idle.append(self._start())
+
+    def _start(self) -> "_Worker":
+        try:
+            worker = _Worker(self._limits)
+        except OSError as error:
+            raise KenthashError(f"a process to decode pictures cannot be started: {error}") from error
+        self._all.add(worker)
+        return worker
+
+
+@dataclass(frozen=True)
+class _Limits:
+    seconds: float
+    patience: float
+    memory: int
+
+
+class _WorkerEnded(Exception):
+    def __init__(self, reason: str, by_limit: bool) -> None:
+        super().__init__(reason)
+        self.by_limit = by_limit
+
+
+class _Worker:
+    """One process, as its owner sees it. One thread at a time asks."""
+
+    def __init__(self, limits: _Limits) -> None:
+        self._limits = limits
+        self._ready = self.ended = False
+        self._until = 0.0
+        # -P: not from the current folder, in which a stranger's pictures may lie beside a stranger's PIL.py.
+        command = [sys.executable, "-P", "-m", "kenthash.data.decoding"]
+        package = str(Path(__file__).parents[2])
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        few = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self._process = subprocess.Popen(
+            [*command, json.dumps(asdict(limits))],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **few, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+    def ask(self, job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+        assert self._process.stdin is not None
+        self._wait_until_ready()
+        # A little more than the worker gives itself: then it has hung where its own limits do not reach.
+        self._until = time.monotonic() + self._limits.patience + 1
+        with suppress(OSError):  # it has ended: the reply says so
+            _send(self._process.stdin, job, content)
+        described, raw = HEAD.unpack(self._read(HEAD.size))
+        return json.loads(self._read(described)), self._read(raw)
+
+    def end(self) -> None:
+        self.ended = True
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+
+    def _wait_until_ready(self) -> None:
+        """A worker that cannot start is a fault of the installation, not of the picture that it should have decoded."""
+        if not self._ready:
+            self._until = time.monotonic() + 120
+            try:
+                self._read(len(READY))
+            except _WorkerEnded as error:
+                command = "python -P -m kenthash.data.decoding '{}'"
+                raise KenthashError(f"a process to decode pictures cannot be started: see `{command}`") from error
+            self._ready = True
+
+    def _read(self, size: int) -> bytes:
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        parts: list[bytes] = []
+        while size:
+            left = self._until - time.monotonic()
+            part = os.read(self._process.stdout.fileno(), min(size, 1 << 20)) if poll.poll(1e3 * max(0, left)) else b""
+            if not part:
+                raise self._why(timed_out=left <= 0)
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _why(self, timed_out: bool) -> _WorkerEnded:
+        if not timed_out:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+        code = self._process.returncode
+        self.end()
+        if code == -signal.SIGPROF:
+            return _WorkerEnded(f"takes more than {self._limits.seconds:g} s of processor time to decode", True)
+        if timed_out or code == -signal.SIGALRM:
+            return _WorkerEnded(f"takes more than {self._limits.patience:g} s to decode", True)
+        return _WorkerEnded("the decoder fails on it", False)
+
+
+READY = b"ready\n"
+
+
+def work(limits: _Limits) -> None:
+    """The worker's life: pictures one by one, until there is nobody to ask."""
+    _limit(limits)
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    replies.write(READY)
+    replies.flush()
+    while len(head := requests.read(HEAD.size)) == HEAD.size:
+        described, raw = HEAD.unpack(head)
+        job, content = json.loads(requests.read(described)), requests.read(raw)
+        # Signals that nothing catches: they end a decoder in the middle of its C code.
+        signal.setitimer(signal.ITIMER_PROF, limits.seconds)
+        signal.setitimer(signal.ITIMER_REAL, limits.patience)
+        answer, pixels = _answer(job, content)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(replies, answer, pixels)
+
+
+def _limit(limits: _Limits) -> None:
+    with suppress(ValueError, OSError):  # a lower limit is set already, or the system knows none (macOS)
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for all its processes: the owner decides
+    for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _answer(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    source = Path(job["path"]) if "path" in job else content
+    try:
+        if "thumbnail" in job:
+            return {}, _thumbnail(source, job["thumbnail"])
+        return {}, to_square(source, Square(**job["square"]), job["max_pixels"]).tobytes()
+    except BadPicture as error:
+        return {"reason": error.reason, "too_large": isinstance(error, TooLarge)}, b""
+    except MemoryError:  # after decoding: what happens in it is a BadPicture
+        return {"reason": NO_MEMORY}, b""
+
+
+def _thumbnail(source: Path | bytes, side: int) -> bytes:
+    picture = open_picture(source, side)
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    stream = BytesIO()
+    picture.save(stream, "JPEG", quality=QUALITY)
+    return stream.getvalue()
+
+
+def _send(stream: IO[bytes], described: dict[str, Any], content: bytes) -> None:
+    head = json.dumps(described).encode()
+    for part in (HEAD.pack(len(head), len(content)) + head, content):
+        rest = memoryview(part)
+        while rest:  # an unbuffered pipe takes what it has room for
+            rest = rest[stream.write(rest) :]
+    stream.flush()
+
+
+if __name__ == "__main__":
+    work(_Limits(**json.loads(sys.argv[1])))
