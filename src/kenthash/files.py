@@ -60,6 +60,11 @@ def expand(path: Path) -> Path:
     return path
 
 
+def cache_folder() -> Path:
+    """The user's: `$XDG_CACHE_HOME/kenthash`, or `~/.cache/kenthash`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kenthash"
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Around the code that reads a file: what the disk or the encoding does wrong is told in one line."""

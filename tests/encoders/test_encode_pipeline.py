@@ -1,6 +1,8 @@
 """From pictures to a feature pack: the same vectors as one at a time, whatever is killed, bad or in the way."""
 
 import json
+import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from small_clip import make_dataset, make_pictures, write_clip
 
 from kenthash.bench.encode import bench_encode
@@ -21,6 +24,7 @@ from kenthash.data.readers import read_dataset
 from kenthash.encoders import Encoder, load_encoder
 from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
+from kenthash.encoders.fingerprint import earlier_fingerprint
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.encoders.shards import gaps
 from kenthash.encoders.stream import Batch, encode_stream
@@ -46,9 +50,16 @@ def bytes_of(pack: Path) -> dict[str, bytes]:
     return {part: (pack / part).read_bytes() for part in PARTS}
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def spoil(file: Path) -> None:
-    """As many bytes as before, but no picture: the fingerprint stays, a second reading would not."""
-    file.write_bytes(b"x" * file.stat().st_size)
+    """As many bytes and the time as before, but no picture: the fingerprint stays, a second reading would not."""
+    before = file.stat()
+    file.write_bytes(b"x" * before.st_size)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_a_pack_holds_what_one_item_at_a_time_gives(
@@ -203,7 +214,6 @@ def test_a_batch_without_pictures_is_no_trouble_on_any_device(clip: Path) -> Non
 
 
 def test_the_cache_encodes_once(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     dataset = make_dataset(tmp_path / "pictures", 5)
     first = features_for(dataset, f"openclip:{clip}")
     assert first.path.is_relative_to(tmp_path / "cache" / "kenthash") and len(first) == 5
@@ -219,6 +229,45 @@ def test_the_cache_encodes_once(clip: Path, tmp_path: Path, monkeypatch: pytest.
         features_for(dataset, f"openclip:{tmp_path / 'other'}")
     with pytest.raises(DataError, match="has no pictures"):
         features_for(first.dataset, f"openclip:{clip}")
+
+
+def test_a_picture_that_was_painted_over_is_encoded_again(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of as many bytes as before; a copy of the same pictures is the same data, whatever its times."""
+    dataset = make_dataset(tmp_path / "pictures", 3)
+    assert dataset.pictures
+    for number, picture in enumerate(dataset.pictures):
+        Image.new("RGB", (30, 30), (number, 0, 0)).save(picture, "BMP")
+    first = features_for(dataset, f"openclip:{clip}")
+    size = dataset.pictures[1].stat().st_size
+    Image.new("RGB", (30, 30), (250, 250, 0)).save(dataset.pictures[1], "BMP")
+    os.utime(dataset.pictures[1], (1, 1))
+    assert dataset.pictures[1].stat().st_size == size
+    second = features_for(dataset, f"openclip:{clip}")
+    assert np.array_equal(first.image[[0, 2]], second.image[[0, 2]])
+    assert not np.array_equal(first.image[1], second.image[1])
+    shutil.copytree(tmp_path / "pictures", tmp_path / "copy", copy_function=shutil.copyfile)
+    copy = replace(dataset, pictures=[tmp_path / "copy" / picture.name for picture in dataset.pictures])
+    assert features_for(copy, f"openclip:{clip}").path == second.path
+    assert features_for(dataset, f"openclip:{clip}").path == second.path
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert encode_dataset(dataset, load_encoder(f"openclip:{clip}"), second.path).reused  # digests cannot be kept there
+
+
+def test_a_pack_of_an_earlier_version_is_used_until_a_picture_changes(encoder: Encoder, tmp_path: Path) -> None:
+    """It knew pictures by their sizes."""
+    dataset = make_dataset(tmp_path / "pictures", 3)
+    encode_dataset(dataset, encoder, tmp_path / "pack")
+    meta = json.loads((tmp_path / "pack" / "meta.json").read_text())
+    meta["fingerprint"] = earlier_fingerprint(dataset, encoder.name)
+    del meta["pictures"]
+    (tmp_path / "pack" / "meta.json").write_text(json.dumps(meta))
+    assert encode_dataset(dataset, encoder, tmp_path / "pack").reused
+    assert dataset.pictures
+    os.utime(dataset.pictures[0], (2**32, 2**32))  # after the pack was made
+    with pytest.raises(UsageError, match="other items or another encoder"):
+        encode_dataset(dataset, encoder, tmp_path / "pack")
 
 
 def test_the_command_fails_in_one_line(

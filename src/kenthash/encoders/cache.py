@@ -1,6 +1,5 @@
 """The feature cache: data is encoded once, whoever asks for its vectors later."""
 
-import os
 import re
 from pathlib import Path
 
@@ -11,12 +10,7 @@ from kenthash.encoders import encoder_name, load_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import fingerprint
 from kenthash.encoders.pipeline import encode_dataset, existing_pack
-from kenthash.files import expand
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/kenthash`, or `~/.cache/kenthash`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kenthash"
+from kenthash.files import cache_folder, expand
 
 
 def features_for(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
+from kenthash.data.pictures import PIPELINE
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.fingerprint import picture_items
 from kenthash.encoders.shards import discard, load_shard
@@ -56,6 +57,7 @@ def _meta(dataset: Dataset, encoder: Encoder, fingerprint: str, skipped: dict[in
         "encoder_weights": encoder.weights,
         "licence": dataset.licence,
         "fingerprint": fingerprint,
+        "pictures": PIPELINE,
         "skipped": [{"id": dataset.ids[row], "reason": reason} for row, reason in skipped.items()],
     }
 

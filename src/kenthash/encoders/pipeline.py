@@ -15,7 +15,7 @@ from kenthash.data.decoding import DecoderPool
 from kenthash.data.readers.pack import is_pack
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.features import FeaturePack
-from kenthash.encoders.fingerprint import fingerprint, picture_items
+from kenthash.encoders.fingerprint import earlier_fingerprint, fingerprint, picture_items
 from kenthash.encoders.pack_writer import write_pack
 from kenthash.encoders.shards import Shard, alone, discard, finished, gaps, save_shard
 from kenthash.encoders.stream import BATCH, Batch, Encoded, encode_stream
@@ -51,7 +51,7 @@ def encode_dataset(dataset: Dataset, encoder: Encoder, out: Path, batch: int = B
     if batch < 1:
         raise UsageError(f"a batch of {batch}: use 1 or more")
     out = expand(out).absolute()
-    key = fingerprint(dataset, encoder.name)
+    key = _earlier_key(dataset, encoder, out) or fingerprint(dataset, encoder.name)
     partial = out.with_name(f"{out.name}.partial")
     try:
         if (there := existing_pack(out, key)) is not None:
@@ -96,6 +96,22 @@ def existing_pack(out: Path, key: str) -> EncodeReport | None:
     pack = FeaturePack.open(out)
     skipped = {one["id"]: one["reason"] for one in meta.get("skipped", [])}
     return EncodeReport(out, len(pack), len(pack.text), True, 0, 0, 0.0, skipped)
+
+
+def _earlier_key(dataset: Dataset, encoder: Encoder, out: Path) -> str | None:
+    """The fingerprint of a pack of these items that an earlier version made, if no picture is newer: such a pack is
+    still used, though the last digits of its vectors would come out otherwise today."""
+    meta = read_json(out / "meta.json") if is_pack(out) else None
+    if not isinstance(meta, dict) or "pictures" in meta or meta.get("fingerprint") is None:
+        return None
+    made = (out / "meta.json").stat().st_mtime
+    if any(file.is_file() and file.stat().st_mtime > made for file in picture_items(dataset)[0]):
+        return None
+    key = earlier_fingerprint(dataset, encoder.name)
+    if key != meta["fingerprint"]:
+        return None
+    log.warning("%s: made by an earlier version: remove it to encode the pictures as this one does", out)
+    return key
 
 
 def _encode_gaps(dataset: Dataset, encoder: Encoder, folder: Path, batch: int) -> int:

@@ -2,7 +2,7 @@
 
 An item's id is the folder's name and the picture's path below it, `photos/2024/a.jpg`. Its metadata are the row of
 `metadata.jsonl` that names it, if any, and four keys of ours: `path`, `size`, `mtime` and `digest`.
-A picture is the same as long as size and mtime are, or else its content's digest.
+A picture is the same as long as size and mtime are, or else its content's digest (see `data.changes`).
 
 Each batch is committed as a whole, so that an interrupted run goes on where it was. A picture that cannot be used is
 skipped, and dropped if it was there; what lies in a folder that cannot be read is left as it is.
@@ -12,7 +12,6 @@ version (see `models.PICTURES`) is encoded again as a whole, its other folders t
 done, its note says that it is unfinished.
 """
 
-import hashlib
 import os
 import stat
 from collections import deque
@@ -24,6 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from kenthash.codes import Codes
+from kenthash.data.changes import DIGEST, FileState, file_state
 from kenthash.data.pictures import MAX_FILE, PIPELINE, SUFFIXES
 from kenthash.data.readers.folder import metadata_files, read_rows
 from kenthash.errors import DataError
@@ -33,7 +33,6 @@ from kenthash.search.index import Index, check_id, check_metadata
 from kenthash.search.models import MARK, PICTURES, UNFINISHED, is_current, is_marked
 
 BATCH = 64  # pictures encoded and committed at a time
-DIGEST = 32  # characters of a content's digest
 
 # Batches of files to their codes, in order, and which files of a batch could not be used: `Hasher.encode_files`.
 EncodeFiles = Callable[[Iterable[Sequence[Path]]], Iterator[tuple[Codes, Mapping[int, str]]]]
@@ -121,7 +120,7 @@ def _plan(index: Index, batch: Sequence[_Picture], report: Report) -> _Plan:
             if picture.path.stat().st_size > MAX_FILE:
                 report.skipped[picture.id] = f"a file of more than {MAX_FILE >> 20} MiB"
                 continue
-            digest = MARK + _content_digest(picture.path)
+            digest = MARK + file_state(picture.path, _known(item)).digest
         except OSError as error:
             report.skipped[picture.id] = error.strerror or type(error).__name__
             continue
@@ -252,10 +251,14 @@ def _same(picture: _Picture, item: Item | None) -> bool:
     return {**picture.metadata, "digest": item.metadata["digest"]} == item.metadata
 
 
-def _content_digest(path: Path) -> str:
-    """Taken before the picture is decoded: should the file change in between, the next run sees another digest."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:DIGEST]
+def _known(item: Item | None) -> FileState | None:
+    """The state of the file of which the item has the code."""
+    if item is None or not is_marked(item.metadata):
+        return None
+    size, mtime, digest = (item.metadata.get(key) for key in ("size", "mtime", "digest"))
+    if not isinstance(size, int) or not isinstance(mtime, int | float):
+        return None
+    return FileState(size, mtime, str(digest).removeprefix(MARK))
 
 
 def _ids_below(index: Index, folder: Path) -> Iterator[str]:
