@@ -16,14 +16,15 @@ import tempfile
 import traceback
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kenthash.errors import DataError
-from kenthash.search import Index, planner
+from kenthash.search import Index, add_texts, planner
 
 ITEMS = 3000
 CASES = (("fast", 64), ("compact", 64), ("scan", 64), ("fast", 128), ("fast", 24))  # form and bits
@@ -42,15 +43,32 @@ def make(folder: Path, form: str, bits: int) -> None:
     )
     with Index.create(folder / "x.kh", bits, form=form) as index:
         index.add(ids[:2000], codes[:2000], entries[:2000])
+        add_texts(index, partial(encode, bits=bits))
         index.compact()
-        (old,) = folder.glob("*.codes")
-        shutil.copy(old, folder / "older")
+        (folder / "older").mkdir()
+        for kind in ("items", "texts"):
+            shutil.copy(code_file(folder, kind), folder / "older" / kind)
         index.remove(ids[100:120])
         index.add(ids[2000:2900], codes[2000:2900], entries[2000:2900])
+        add_texts(index, partial(encode, bits=bits))
         index.compact()
         index.remove(ids[:10])
         index.upsert(ids[10:15] + ids[2900:], codes[-105:], entries[-105:])
+        add_texts(index, partial(encode, bits=bits))
         index.note("model", "m")
+
+
+def encode(texts: Sequence[str], bits: int) -> np.ndarray:
+    """Codes of texts, such as "number 7"."""
+    return np.stack(
+        [np.random.default_rng(list(text.encode())).integers(0, 256, bits // 8, np.uint8) for text in texts]
+    )
+
+
+def code_file(folder: Path, kind: str) -> Path:
+    """That of the items or of the texts."""
+    (file,) = (one for one in folder.glob("*.codes") if one.name.endswith(".texts.codes") == (kind == "texts"))
+    return file
 
 
 def answers(path: Path) -> list[Any]:
@@ -62,12 +80,26 @@ def answers(path: Path) -> list[Any]:
             (queries, {"k": 5, "filter": "n < 400"}), (queries[-1:], {"k": 300, "filter": "n > 1500"}),
             (queries[2:3], {"k": ITEMS}),
         ):  # fmt: skip
-            for hits in index.search(some, **options):
-                found.append([hits.ids, hits.distances.tolist(), hits.metadata])
+            answers = index.search(some, **options)
+            if index.has_texts():
+                answers += index.search_texts(some, **options)
+            found += [[hits.ids, hits.distances.tolist(), hits.metadata, hits.texts] for hits in answers]
         items = index.get(["é0012", "é2950", "none"])
         found.append([index.list_ids(limit=ITEMS), index.stats().items, index.notes()])
         found.append([item and (item.id, item.code.tolist(), item.metadata) for item in items])
     return found
+
+
+def change(path: Path) -> None:
+    """Everything that writes."""
+    codes = np.load(path.with_name("queries.npy"))
+    with Index.open(path) as index:
+        index.upsert(["é0500", "new"], codes[:2], [{"n": 1}, {}])
+        index.add(["newer"], codes[:1])
+        index.remove([f"é{i:04}" for i in range(0, ITEMS, 7)])
+        index.note("model", "n")
+        index.compact()
+        index.search(codes, 20, filter="n < 100")
 
 
 def damage(rng: random.Random, data: bytearray, older: bytes) -> bytes:
@@ -134,14 +166,15 @@ def _edited(rng: random.Random, data: bytearray) -> bytes:
 def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
     """What a search says after one mutation; "right" where it says what it should."""
     rng = random.Random(seed)
-    (cache,) = folder.glob("*.codes")
-    file = cache if target == "codes" else folder / "x.kh"
-    file.write_bytes(damage(rng, bytearray(file.read_bytes()), (folder / "older").read_bytes()))
-    path = folder / "x.kh"
+    path, kind = folder / "x.kh", rng.choice(["items", "items", "texts"])
+    file = code_file(folder, kind) if target == "codes" else path
+    file.write_bytes(damage(rng, bytearray(file.read_bytes()), (folder / "older" / kind).read_bytes()))
     try:
         for _ in range(2):  # the second time with what the first one has left
             if answers(path) != true:
                 return "wrong answer"
+        if target == "store":
+            change(path)
     except DataError as error:
         return "refused" if str(path) in str(error) and "\n" not in str(error) else f"unclear: {error}"
     except Exception as error:

@@ -13,7 +13,7 @@ import pytest
 
 from kenthash.codes import hamming
 from kenthash.errors import DataError
-from kenthash.search import Index, blocks, planner
+from kenthash.search import Index, blocks, local, planner
 
 MUTATIONS = 40  # of the 2,000 and more that `python tests/search/damage.py codes 0 2000` tries
 CODES = np.random.default_rng(0).integers(0, 256, (2000, 8), np.uint8)
@@ -93,7 +93,8 @@ def test_a_damaged_file_is_made_anew_with_one_line(path: Path, caplog: pytest.Lo
     assert code_file(path) == after and len(caplog.records) == 1
 
 
-def test_damage_while_the_index_is_open(path: Path) -> None:
+def test_damage_while_the_index_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "LOOK_AGAIN", 0)
     with Index.open(path) as index:
         for place in (5000, 4096 + 8 * 2000 + 50):  # in the codes, in the rows
             check(index)

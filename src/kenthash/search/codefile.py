@@ -24,7 +24,7 @@ from kenthash.search import kernels, mih
 from kenthash.search.blocks import BLOCK, IN_MEMORY, SUM, Blocks, Damaged, intact
 from kenthash.search.kernels import Keys, Words
 from kenthash.search.mih_kernels import Cuts
-from kenthash.search.schema import FileState, file_state
+from kenthash.search.schema import FileState, damaged, file_state
 from kenthash.search.store import Mark, Store
 
 FORMAT = b"kenthash codes 2\n"
@@ -163,10 +163,14 @@ def sorted_codes(store: Store) -> tuple[NDArray[np.int64], Words]:
     rows = store.rows_by_id()
     slots = np.argsort(rows)  # of the items in the order of rows
     codes, place = np.empty((len(rows), -(-store.bits // 64)), np.uint64), 0
-    reader = store.codes_by_row()
-    while part := reader.fetchmany(CHUNK):
-        codes[slots[place : place + len(part)]] = to_words(b"".join(c for (c,) in part), len(part), store.bits)
+    for some, blob in store.codes_by_row(CHUNK):
+        part = slots[place : place + len(some)]
+        if not np.array_equal(rows[part], some):
+            raise damaged(store.path, "its index of ids and its items differ")
+        codes[part] = to_words(blob, len(part), store.bits)
         place += len(part)
+    if place < len(rows) or (place and rows[slots[-1]] > store.mark().row):
+        raise damaged(store.path, "its index of ids and its items differ")
     return rows, codes
 
 

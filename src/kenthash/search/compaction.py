@@ -5,6 +5,7 @@ Each code file has its own name, and the store says which one counts: they chang
 
 import glob
 import logging
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from kenthash.search import codefile, mih, planner
 from kenthash.search.blocks import Damaged
 from kenthash.search.codefile import CodeFile
+from kenthash.search.schema import damaged
 from kenthash.search.store import Mark, Store
 
 logger = logging.getLogger(__name__)
@@ -30,8 +32,10 @@ def code_file(store: Store) -> CodeFile | None:
 
 
 def named(store: Store) -> Path | None:
-    stamp = store.about("codes")
-    return _path(store, str(stamp)) if stamp else None
+    stamp = str(store.about("codes") or "")
+    if stamp and not re.fullmatch(f"[0-9a-f]{{{STAMP}}}", stamp):
+        raise damaged(store.path, f"it names the code file {stamp[:20]!r}")
+    return _path(store, stamp) if stamp else None
 
 
 def lags(base: CodeFile | None, mark: Mark) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.search.schema import errors
 from kenthash.search.store import Store
 
 KEPT = 8  # connections between calls
@@ -39,7 +40,8 @@ class Connections:
                 store = None
             if store is None:
                 store = self._another()
-            yield store
+            with errors(self._path):
+                yield store
             if store.outdated():
                 raise KenthashError(f"{self._path}: was changed while it was read: ask again")
         finally:

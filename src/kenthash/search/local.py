@@ -5,7 +5,6 @@ processes may open one index: writers take turns, and every search sees one stat
 metadata.
 """
 
-import json
 import logging
 import threading
 import time
@@ -28,14 +27,15 @@ from kenthash.search.connections import Connections
 from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, Stats, texts_of
 from kenthash.search.filters import Filter, matches
 from kenthash.search.kernels import Keys, Words
+from kenthash.search.schema import damaged
 from kenthash.search.snapshot import Snapshot
-from kenthash.search.store import Mark, Store
+from kenthash.search.store import FORMS, Mark, Store
 from kenthash.search.text_store import SEPARATOR, TextStore
 
 logger = logging.getLogger(__name__)
 
-FORMS = ("fast", "compact", "scan")
 PAUSE = 60.0  # seconds until a code file that could not be written is tried again: it means reading all items
+LOOK_AGAIN = 1.0  # seconds
 ATTEMPTS = 5  # at a transaction that suits the newest state
 FIRST_LOOK = 256  # nearest items asked whether the filter is true of them, before all items are
 FEW = 16  # queries for which that is worth it
@@ -115,7 +115,10 @@ class LocalEngine:
             texts = TextStore(store)
             for count in (2 * k, MAX_TEXTS * k) if texts.exists() else ():
                 found = self._texts.search(texts, codes, count, radius, filter)
-                answers = [_by_item(hits, k) for hits in found]
+                try:
+                    answers = [_by_item(hits, k) for hits in found]
+                except IndexError as error:
+                    raise damaged(self.path, "an item has fewer texts than there are codes of them") from error
                 if all(len(own) == k or len(hits) < count for own, hits in zip(answers, found, strict=True)):
                     break
         return answers
@@ -162,6 +165,7 @@ class Searcher:
         self._snapshot: Snapshot | None = None
         self._unusable: Path | None = None  # a damaged code file that could not be replaced
         self._not_before = 0.0  # by the monotonic clock: when the code file may be tried again
+        self._look_again = 0.0  # by the same clock: when to look whether the code file has been changed
         self._filtered: tuple[str, Snapshot, tuple[Words, Words]] | None = None
 
     def search(self, store: Store, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
@@ -230,7 +234,7 @@ class Searcher:
         except KeyError as error:
             raise self._disagreement(store, state, f"there is no item in row {error}") from error
         counts = [len(hits) for hits in best]
-        codes = np.frombuffer(b"".join(code for hits in best for *_, code in hits), np.uint8)
+        codes = np.frombuffer(store.joined([code for hits in best for *_, code in hits]), np.uint8)
         codes = codes.reshape(-1, self.bits // 8)
         distances = np.array([hit[0] for hits in best for hit in hits], np.int64)
         wrong = kernels.first_wrong(queries, np.array(counts), codes, distances)
@@ -240,7 +244,7 @@ class Searcher:
         answers, end = [], 0
         for hits, looked in zip(best, looked_at.tolist(), strict=True):
             start, end = end, end + len(hits)
-            entries = json.loads("[" + ",".join([entry for _, _, entry, _ in hits]) + "]")
+            entries = store.metadata([entry for _, _, entry, _ in hits])
             names = [name for _, name, _, _ in hits]
             answers.append(Hits(names, distances[start:end], entries, codes[start:end], looked))
         return answers
@@ -249,14 +253,14 @@ class Searcher:
         """The store differs from the code file: which of them is damaged? Damaged where it is the latter."""
         if state.base.mapped is not None:
             state.base.mapped.check_again()
-        return DataError(f"{store.path}: damaged: {what}: restore it from a copy")
+        return damaged(store.path, what)
 
     def _current(self, store: Store, mark: Mark, last: bool) -> Snapshot | None:
         """The state of the store's transaction, which stands at `mark`: the newest one known, caught up; or one anew
         from the code file. None where another thread has gone on: this transaction began too early."""
         with self._lock:
             state = self._snapshot
-            if state is not None and state.base.mapped is not None and state.base.mapped.changed():
+            if state is not None and self._changed(state):
                 state = None
             if state is not None and state.mark == mark:
                 return state
@@ -267,9 +271,18 @@ class Searcher:
                 base = None if compaction.named(store) == self._unusable else compaction.code_file(store)
                 state = snapshot.of_file(base or codefile.empty(-(-self.bits // 64)))
                 if state.mark.row > mark.row or state.mark.removal > mark.removal:
-                    raise DataError(f"{store.path}: damaged: its code file is ahead of it: restore it from a copy")
+                    raise damaged(store.path, "its code file is ahead of it")
             self._snapshot = state.caught_up(store, mark)
             return self._snapshot
+
+    def _changed(self, state: Snapshot) -> bool:
+        """Whether somebody else has written to the code file. It is asked now and then only: a call of the system makes
+        the rest of a search a tenth slower."""
+        now = time.monotonic()
+        if state.base.mapped is None or now < self._look_again:
+            return False
+        self._look_again = now + LOOK_AGAIN
+        return state.base.mapped.changed()
 
     def _is_due(self, mark: Mark) -> bool:
         """Whether too much may lie outside the code file, as far as the newest known state tells."""

@@ -19,6 +19,12 @@ NOT_OURS = "not an index of kenthash, or its beginning is damaged: restore it fr
 READ_ONLY = "cannot be changed: the file, its folder or its disk is read-only"
 PAGE = 16384  # bytes; larger than SQLite's default, as are our files
 
+OUTSIDE = frozenset(  # SQLite's errors that are not about what the file holds
+    {
+        sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_TOOBIG,
+    }
+)  # fmt: skip
 FileState = tuple[int, ...]
 
 # The schema's history: a file's user_version is the number of steps it has, and opening one applies those it lacks.
@@ -79,9 +85,9 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
         try:
             return _connect(path, path.absolute().as_uri()), None
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            if _kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            if os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            if _writable(path):
                 raise
         state = file_state(path)
         for log in ("-wal", "-journal"):
@@ -105,6 +111,7 @@ def _connect(path: Path, address: str) -> sqlite3.Connection:
             raise
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cell_size_check = ON")  # notices more of the damage there may be
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         _migrate(path, connection)
     except BaseException:
@@ -145,7 +152,7 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {len(STEPS)}")
         connection.execute("COMMIT")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+        if _kind(error) != sqlite3.SQLITE_READONLY:
             raise
         raise KenthashError(
             f"{path}: written by an older kenthash and read-only here: open it once where it can be changed"
@@ -189,11 +196,28 @@ def errors(path: Path) -> Iterator[None]:
     """SQLite's own errors as ours, in one line with the file's name."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
-            raise KenthashError(f"{path}: {READ_ONLY}") from error
-        busy = "locked" in str(error) or "busy" in str(error)
-        hint = f": another process has been writing to it for {WAIT:.0f} s" if busy else ""
-        raise KenthashError(f"{path}: {error}{hint}") from error
+    except sqlite3.ProgrammingError:  # ours to mend
+        raise
     except sqlite3.DatabaseError as error:
-        raise DataError(f"{path}: {error}: restore it from a copy") from error
+        kind = _kind(error)
+        if kind == sqlite3.SQLITE_READONLY and not _writable(path):
+            raise KenthashError(f"{path}: {READ_ONLY}") from error
+        if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise KenthashError(f"{path}: {error}: another process has been writing to it for {WAIT:.0f} s") from error
+        if kind in OUTSIDE:
+            raise KenthashError(f"{path}: {error}") from error
+        raise damaged(path, str(error)) from error
+
+
+def damaged(path: Path, what: object) -> DataError:
+    return DataError(f"{path}: damaged: {' '.join(str(what).split())[:100]}: restore it from a copy")
+
+
+def _kind(error: sqlite3.Error) -> int:
+    """SQLite's primary code of an error; one that Python raises of what SQLite returned has none of its own."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _writable(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return all(os.access(one, os.W_OK, effective_ids=effective) for one in (path, path.parent))

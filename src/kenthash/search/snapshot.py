@@ -139,12 +139,10 @@ class Snapshot:
         removed = store.removed_since(self.mark.removal)
         old = ~np.isin(self.fresh.rows, removed)
         ids = [name for name, kept in zip(self.fresh.ids, old, strict=True) if kept]
-        rows, blobs = self.fresh.rows[old].tolist(), []
-        for row, name, code in store.added_since(self.mark.row):
-            ids.append(name)
-            rows.append(row)
-            blobs.append(code)
-        codes = np.concatenate((self.fresh.codes[old], to_words(b"".join(blobs), len(blobs), store.bits)))
+        more_rows, more_ids, more_codes = store.added_since(self.mark.row)
+        ids += more_ids
+        rows = self.fresh.rows[old].tolist() + more_rows
+        codes = np.concatenate((self.fresh.codes[old], to_words(more_codes, len(more_ids), store.bits)))
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int64)  # mostly sorted already: cheap
         fresh = Fresh([ids[i] for i in order], np.array(rows, np.int64)[order], np.ascontiguousarray(codes[order]))
         gone, present = np.concatenate((self.gone, removed[removed <= self.base.last_row])), self.present

@@ -1,0 +1,73 @@
+"""A damaged SQLite file of an index: one line that names it, whatever is wrong with it, and whatever is asked."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kenthash.errors import DataError
+from kenthash.search import Index
+
+MUTATIONS = 40  # of the many that `python tests/search/damage.py store 0 1000` tries
+CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
+
+
+def test_mutations_are_refused_or_harmless() -> None:
+    """SQLite has no checksums: what one letter of an id or of metadata was is not known any more ("wrong answer")."""
+    command = [sys.executable, str(Path(__file__).with_name("damage.py")), "store", "0", str(MUTATIONS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["counts"].keys() <= {"right", "refused", "wrong answer"}, done.stdout
+    assert json.loads(done.stdout)["counts"]["refused"] > MUTATIONS // 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE items SET metadata = '{\"n\": '",
+        "UPDATE items SET metadata = '[1]'",
+        "UPDATE items SET metadata = '{},{}'",
+        "UPDATE items SET metadata = x'ff00'",
+        "UPDATE items SET code = x'00'",
+        "UPDATE items SET code = 'text'",
+        "UPDATE items SET id = CAST(row AS BLOB) WHERE row > 290",
+        "UPDATE items SET id = CAST(x'ff' || id AS TEXT) WHERE row > 290",
+        "UPDATE items SET row = row + 1000000 WHERE row > 290",
+        "UPDATE items SET row = -row WHERE row > 290",
+        "UPDATE sqlite_sequence SET seq = 'x' WHERE name = 'items'",
+        "UPDATE sqlite_sequence SET seq = 1",
+        "INSERT INTO removed(row) VALUES ('x')",
+        "DELETE FROM items WHERE row = 7",
+        "DROP TABLE items",
+        "DROP TABLE removed",
+        "DELETE FROM about WHERE key = 'bits'",
+        "UPDATE about SET value = 'x' WHERE key = 'bits'",
+        "UPDATE about SET value = 63 WHERE key = 'bits'",
+        "UPDATE about SET value = 'none' WHERE key = 'form'",
+        "UPDATE about SET value = 'a/../b' WHERE key = 'codes'",
+        "PRAGMA user_version = 0",
+    ],
+)
+def test_what_kenthash_does_not_write_is_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "x.kh"
+    with Index.create(path, 64) as index:
+        index.add([f"{i:03}" for i in range(300)], CODES, [{"n": i} for i in range(300)])
+        index.compact()
+        index.remove(["003"])
+        index.upsert(["005"], CODES[5:6], [{"n": 5}])
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    connection.close()
+
+    def ask() -> None:
+        with Index.open(path) as index:
+            index.search(CODES[:3], 299, filter="n >= 0")
+            index.get(index.list_ids())
+            index.compact()
+            index.search(CODES[:3], 299)
+
+    with pytest.raises(DataError, match=r"^[^\n]*x\.kh: [^\n]+$"):
+        ask()
