@@ -2,6 +2,7 @@
 ones pass through none of the reductions in which two ways of reading a file can differ."""
 
 import json
+import shutil
 from io import BytesIO
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from kenthash.cli import app
+from kenthash.encoders import load_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.errors import UsageError
 from kenthash.model.hasher import Hasher, HasherConfig
 from kenthash.model.heads import HeadConfig
 from kenthash.search import Index
-from kenthash.search.models import PICTURES
+from kenthash.search.models import PICTURES, is_current
 from photos import photo
 
 ITEMS = 9
@@ -41,7 +43,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (photos / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     torch.manual_seed(0)
     head = HeadConfig()
-    Hasher(HasherConfig(1024, 1280, 384, head, head, "light")).save(folder / "model")
+    weights = load_encoder("light").weights
+    Hasher(HasherConfig(1024, 1280, 384, head, head, "light", encoder_weights=weights)).save(folder / "model")
     return folder
 
 
@@ -78,6 +81,62 @@ def test_one_file_has_one_code(place: Path) -> None:
     for file in files[:2]:
         [hit] = json.loads(run("search", "--image", file, "--index", index, "-k", "1", "--json"))
         assert (hit["id"], hit["distance"]) == (f"photos/{file.name}", 0)
+
+
+def test_a_pack_feeds_an_index(place: Path, tmp_path: Path) -> None:
+    """By its vectors: the pictures are not there. Only a model of the same encoder takes them."""
+    photos, model = tmp_path / "photos", place / "model"
+    photos.mkdir()
+    for number in range(3):
+        photo(number, (600, 400)).save(photos / f"{number}.jpg")
+    rows: list[dict[str, object]] = [
+        {"file_name": "0.jpg", "text": "one dog", "labels": ["dog"]},
+        {"file_name": "1.jpg", "texts": ["a cat", "a kite"], "labels": ["cat", "kite"]},
+        {"file_name": "2.jpg", "text": "nobody"},
+    ]
+    (photos / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("encode", photos, "--out", tmp_path / "pack", "--device", "cpu")
+    codes = Hasher.load(model).encode_pictures([photos / f"{number}.jpg" for number in range(3)])
+    shutil.rmtree(photos)
+    index, add = tmp_path / "x.kh", ("index", "add", tmp_path / "pack", "--model", model, "--index", tmp_path / "x.kh")
+    assert json.loads(run(*add, "--texts", "--json")) == {
+        "added": 3, "changed": 0, "unchanged": 0, "removed": 0, "skipped": {}, "texts": 4,
+    }  # fmt: skip
+    with Index.open(index) as opened:
+        items = [item for item in opened.get(["0.jpg", "1.jpg", "2.jpg"]) if item is not None]
+        assert [item.metadata for item in items] == [
+            {"text": "one dog", "labels": ["dog"]}, {"texts": ["a cat", "a kite"], "labels": ["cat", "kite"]},
+            {"text": "nobody", "labels": []},
+        ]  # fmt: skip
+        assert np.array_equal(np.stack([item.code for item in items]), codes)
+        assert is_current(opened)
+        assert opened.search_texts(Hasher.load(model).encode_texts("a kite"), k=1)[0].ids == ["1.jpg"]
+    assert run(*add) == "0 added, 0 changed, 3 unchanged, 0 removed, 0 texts\n"
+
+    meta = json.loads((tmp_path / "pack" / "meta.json").read_text())
+    for changes, reason in (
+        ({"encoder": "openclip:other", "encoder_weights": ""}, "of openclip:other, the model was trained .* of light"),
+        ({"encoder_weights": "0" * 64}, "other weights"),
+        ({"encoder": ""}, None),  # the weights are the same
+        ({"pictures": ""}, "by different versions"),
+    ):
+        (tmp_path / "pack" / "meta.json").write_text(json.dumps({**meta, **changes}))
+        if reason is None:
+            run(*add)
+            continue
+        with pytest.raises(UsageError, match=reason):
+            run(*add)
+    other = ("index", "add", tmp_path / "pack", "--model", model, "--index", tmp_path / "y.kh")
+    assert "does not tell its version" in invoke(*other).stderr  # as packs of earlier versions, in an index of its own
+    (tmp_path / "pack" / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(UsageError, match="by different versions"):
+        run(*other)
+    photos.mkdir()
+    photo(0, (600, 400)).save(photos / "0.jpg")
+    with pytest.raises(UsageError, match="does not tell its version"):
+        run("index", "add", photos, "--model", model, "--index", tmp_path / "y.kh")
+    assert "does not tell its version" in invoke("search", "--image", photos / "0.jpg", "--index", other[-1]).stderr
+    assert invoke("search", "a dog", "--index", other[-1]).stderr == ""
 
 
 def test_an_index_of_an_earlier_version_says_so_and_is_encoded_again(place: Path, tmp_path: Path) -> None:

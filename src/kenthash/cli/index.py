@@ -1,10 +1,17 @@
 """`kenthash index`: add pictures or codes to an index, list, export and remove them."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from kenthash.codes import Codes
+    from kenthash.encoders.features import FeaturePack
+    from kenthash.model.hasher import Hasher
 
 app = typer.Typer(
     help="Add, list, export and remove the items of an index.", no_args_is_help=True, rich_markup_mode=None
@@ -17,7 +24,9 @@ SHOWN = 20  # skipped pictures that are listed
 
 @app.command("add")
 def add(
-    folder: Path | None = typer.Argument(None, help="A folder of pictures, with or without metadata.jsonl."),
+    folder: Path | None = typer.Argument(
+        None, help="A folder of pictures, with or without metadata.jsonl; or a feature pack."
+    ),
     index: str = INDEX,
     model: Path | None = typer.Option(None, help="The run whose model encodes the pictures: what `train` wrote."),
     codes: Path | None = typer.Option(None, help="Codes to add instead of pictures: what `index export` wrote."),
@@ -28,13 +37,15 @@ def add(
     """Add the pictures of a folder, or bring them up to date: new and changed ones are encoded, removed ones dropped.
 
     After an interruption the same command continues where it stopped. The keys of metadata.jsonl become metadata, by
-    which searches can be filtered.
+    which searches can be filtered. The items of a feature pack are added by its vectors; no picture is encoded again.
     An index that was given --texts once keeps the codes of texts up to date without it.
 
     \b
         kenthash index add photos --model runs/photos-64 --index photos.kh --texts
+        kenthash index add packs/photos --model runs/photos-64 --index packed.kh
         kenthash index add --codes exported.parquet --index copy.kh
     """
+    from kenthash.data.readers.pack import is_pack
     from kenthash.errors import UsageError
 
     if (folder is None) == (codes is None) or (codes is not None and (model is not None or texts)):
@@ -42,7 +53,7 @@ def add(
     if codes is not None:
         result = _add_codes(codes, index)
     elif folder is not None and model is not None:
-        result = _add_folder(folder, model, index, device, texts)
+        result = (_add_pack if is_pack(folder) else _add_folder)(folder, model, index, device, texts)
     else:
         raise UsageError("a folder of pictures needs --model: the run whose model encodes them")
     if as_json:
@@ -78,6 +89,44 @@ def _add_folder(folder: Path, model: Path, target: str, device: str, texts: bool
         if report["added"] or report["changed"] or report["removed"] or report.get("texts"):
             index.compact()
     return report
+
+
+def _add_pack(path: Path, model: Path, target: str, device: str, texts: bool) -> dict[str, object]:
+    from kenthash.encoders.features import FeaturePack
+    from kenthash.model.hasher import Hasher
+    from kenthash.search import Index, add_texts
+    from kenthash.search.models import claim, model_folder
+    from kenthash.search.packs import add_pack
+
+    pack, hasher = FeaturePack.open(path), Hasher.load(model_folder(model), device)
+    codes = hasher.encode_pack(pack)
+    if not pack.version:
+        typer.echo("note: the pack does not tell its version: codes of new pictures may be off by a few bits", err=True)
+    with Index.open_or_create(target, hasher.bits) as index:
+        claim(index, model)
+        report = asdict(add_pack(index, pack.dataset, codes, pack.version))
+        if texts or index.keeps_texts():
+            report["texts"] = add_texts(index, _text_encoder(pack, hasher))
+            if not index.has_texts():
+                typer.echo("no item has a text: the pack has none in texts.jsonl", err=True)
+        if report["added"] or report["changed"] or report.get("texts"):
+            index.compact()
+    return report
+
+
+def _text_encoder(pack: "FeaturePack", hasher: "Hasher") -> "Callable[[Sequence[str]], Codes]":
+    """Codes of texts from the vectors of the pack, as far as it has them."""
+    import numpy as np
+
+    texts = [text for few in pack.dataset.texts or [] for text in few]
+    known = dict(zip(texts, hasher.encode_text_features(pack.text), strict=True)) if texts else {}
+
+    def encode(asked: Sequence[str]) -> "Codes":
+        missing = [text for text in dict.fromkeys(asked) if text not in known]
+        known.update(zip(missing, hasher.encode_texts(missing), strict=True) if missing else ())
+        return np.stack([known[text] for text in asked])
+
+    return encode
 
 
 def _add_codes(path: Path, target: str) -> dict[str, object]:

@@ -51,7 +51,7 @@ def search(
         raise UsageError("give one of: words, --image FILE, --like ID")
     where = None if filter is None else parse(filter)
     with Index.open(index) as opened:
-        if (warning := pictures_warning(opened)) is not None:
+        if (warning := pictures_warning(opened, of_picture=image is not None)) is not None:
             typer.echo(f"note: {warning}", err=True)
         query = _query(opened, words, image, like, model)
         hits = opened.search(query, min(k + (like is not None), 10_000), radius, where)[0]

@@ -29,6 +29,7 @@ class FeaturePack:
     encoders: dict[str, str]
     encoder: str = ""  # what `load_encoder` takes for new pictures and texts; "" where that is not known
     encoder_weights: str = ""  # `Encoder.weights` of what made the vectors; "" where that is not known
+    version: str = ""  # of the picture pipeline that made them (`pictures` in meta.json); "" where that is not known
 
     @classmethod
     def open(cls, path: Path) -> "FeaturePack":
@@ -45,8 +46,8 @@ class FeaturePack:
             raise DataError(f"{path / 'image.npy'}: {len(image)} rows, but ids.txt has {n}")
         check_offsets(path / "text_offsets.npy", offsets, n, len(text), "text.npy")
         meta = read_json(path / "meta.json")
-        encoder, weights = (str(meta.get(name) or "") for name in ("encoder", "encoder_weights"))
-        return cls(path, dataset, image, text, np.asarray(offsets), meta.get("encoders") or {}, encoder, weights)
+        made = [str(meta.get(name) or "") for name in ("encoder", "encoder_weights", "pictures")]
+        return cls(path, dataset, image, text, np.asarray(offsets), meta.get("encoders") or {}, *made)
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -28,6 +28,7 @@ from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import BadPicture, PictureInput
 from kenthash.encoders import Encoder, check_device, load_encoder
+from kenthash.encoders.features import FeaturePack, bad_rows
 from kenthash.encoders.stream import BATCH, Batch, encode_stream
 from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write, read_json, write_json
@@ -143,6 +144,32 @@ class Hasher:
                 raise BadPicture(str(source) if isinstance(source, Path) else "picture", reason)
             parts.append(self.encode_image_features(encoded.image))
         return np.concatenate(parts)
+
+    def encode_pack(self, pack: FeaturePack) -> Codes:
+        """Codes of the pictures of a feature pack, from its vectors. Those of another encoder than the model's are
+        refused: their codes would mean nothing."""
+        if (reason := self._why_not(pack)) is not None:
+            raise UsageError(f"{pack.path}: cannot be used with this model: {reason}")
+        for part, rows in bad_rows(pack).items():
+            if rows:
+                raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
+        return self.encode_image_features(pack.image)
+
+    def _why_not(self, pack: FeaturePack) -> str | None:
+        """Weights tell whether two encoders are one; where either side does not know them, the encoder's name does."""
+        config = self.config
+        if config.encoder_trained:
+            return "its encoder was trained with it, so that other vectors are needed: add the pictures themselves"
+        if pack.encoder_weights and config.encoder_weights:
+            if pack.encoder_weights != config.encoder_weights:
+                return f"the pack's vectors are of {pack.encoder} with other weights than the model was trained on"
+        elif pack.encoder != config.encoder:
+            encoders = [name or "an encoder without a name" for name in (pack.encoder, config.encoder)]
+            return f"the pack's vectors are of {encoders[0]}, the model was trained on those of {encoders[1]}"
+        dims, wanted = (pack.image.shape[1], pack.text.shape[1]), (config.image_dim, config.text_dim)
+        if dims != wanted:
+            return f"the pack's vectors have {dims} dimensions (of pictures, of texts), the model takes {wanted}"
+        return None
 
     def encode_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[tuple[Codes, dict[int, str]]]:
         """Codes of batches of files in order, a few batches worked on at a time; of each batch also which of its

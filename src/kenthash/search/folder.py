@@ -26,11 +26,11 @@ from kenthash.codes import Codes
 from kenthash.data.changes import DIGEST, FileState, file_state
 from kenthash.data.pictures import MAX_FILE, PIPELINE, SUFFIXES
 from kenthash.data.readers.folder import metadata_files, read_rows
-from kenthash.errors import DataError
+from kenthash.errors import DataError, UsageError
 from kenthash.progress import bar
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.index import Index, check_id, check_metadata
-from kenthash.search.models import MARK, PICTURES, UNFINISHED, is_current, is_marked
+from kenthash.search.models import MARK, PACKED, PICTURES, UNFINISHED, is_current, is_marked
 
 BATCH = 64  # pictures encoded and committed at a time
 
@@ -78,6 +78,8 @@ def sync_folder(index: Index, walk: Walk, encode: EncodeFiles) -> Report:
     """Bring the index in line with a folder; `encode` turns pictures into codes."""
     report = Report(skipped={_printable(name): why for name, why in (walk.faults | walk.unread).items()})
     renew = not is_current(index) and bool(index.list_ids(limit=1))
+    if renew and index.notes().get(PICTURES) == PACKED:
+        raise UsageError("this index was filled from a feature pack that does not tell its version: use another index")
     index.note(PICTURES, UNFINISHED if renew else PIPELINE)  # before the first new code stands beside old ones
     with bar(len(walk.pictures), "index", "pictures") as progress:
         _encode_all(index, walk.pictures, encode, report, progress)

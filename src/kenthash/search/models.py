@@ -15,6 +15,7 @@ from kenthash.search.index import Index
 
 PICTURES = "pictures"  # a note: the version of the pipeline that filled the index; none before there were versions
 UNFINISHED = f"{PIPELINE}, unfinished"  # its value while codes of this version stand beside older ones
+PACKED = "of a feature pack that does not tell its version"  # another value
 MARK = f"{PIPELINE}-"  # how the digest in the metadata of an item of this version begins
 
 
@@ -74,11 +75,20 @@ def is_marked(metadata: Metadata) -> bool:
     return str(metadata.get("digest", "")).startswith(MARK)
 
 
-def pictures_warning(index: Index) -> str | None:
-    """What whoever searches an index should know about the pictures' codes, in one line."""
+def pictures_warning(index: Index, of_picture: bool = True) -> str | None:
+    """What whoever searches an index, by a picture or otherwise, should know about the pictures' codes, in one line."""
     notes = index.notes()
     if notes.get(PICTURES) == PIPELINE or "model" not in notes or not index.list_ids(limit=1):
         return None
+    if notes.get(PICTURES) == PACKED:
+        return (
+            None
+            if not of_picture
+            else (
+                "the codes in this index come from a feature pack that does not tell its version, so distances to new "
+                "pictures may be off by a few bits: make the pack again with `kenthash encode`"
+            )
+        )
     if notes.get(PICTURES) == UNFINISHED:
         return (
             "only a part of the pictures in this index have codes of this version, so distances may be off by a few "
