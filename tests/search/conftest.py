@@ -5,6 +5,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from servers import running
 
+from kenthash.search import scan
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small indexes would all be searched by numpy: tests that want that say so."""
+    monkeypatch.setattr(scan, "_words_left", -1)
+
 
 @pytest.fixture(scope="session", params=["local", "milvus", "postgres"])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:

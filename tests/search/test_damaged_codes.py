@@ -13,7 +13,7 @@ import pytest
 
 from kenthash.codes import hamming
 from kenthash.errors import DataError
-from kenthash.search import Index, blocks, local, planner
+from kenthash.search import Index, block_kernels, blocks, local, planner
 
 MUTATIONS = 40  # of the 2,000 and more that `python tests/search/damage.py codes 0 2000` tries
 CODES = np.random.default_rng(0).integers(0, 256, (2000, 8), np.uint8)
@@ -32,19 +32,24 @@ def test_two_flipped_bits_and_two_swapped_words_change_the_checksum() -> None:
     words = blocks.BLOCK // 8
     data = np.random.default_rng(0).integers(0, 1 << 63, words, np.uint64)
     for content in (data, np.zeros(words, np.uint64)):
-        sums = {int(blocks.checksum(content, 0))}
+        sums = {int(block_kernels.checksum(content, 0))}
         for word in range(words):
             for bit in range(64):
                 content[word] ^= np.uint64(1 << bit)
-                sums.add(int(blocks.checksum(content, 0)))
+                sums.add(int(block_kernels.checksum(content, 0)))
                 content[word] ^= np.uint64(1 << bit)
         assert len(sums) == 1 + 64 * words
-    before = int(blocks.checksum(data, 0))
+    before = int(block_kernels.checksum(data, 0))
     for word in range(words - 4):
         for other in range(word + 1, word + 5):
             data[[word, other]] = data[[other, word]]
-            assert int(blocks.checksum(data, 0)) != before
+            assert int(block_kernels.checksum(data, 0)) != before
             data[[word, other]] = data[[other, word]]
+
+
+def test_numpy_computes_the_same_checksums() -> None:
+    data = np.random.default_rng(0).integers(0, 1 << 63, 5 * blocks.BLOCK // 8, np.uint64)
+    assert blocks.checksums(data, 1, 5).tolist() == [int(block_kernels.checksum(data, block)) for block in range(1, 5)]
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """Search against brute force: kernels with and without tables, then whole indexes with additions, removals, filters."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kenthash.codes import Codes, hamming
-from kenthash.search import Index, compaction, kernels, mih, planner
+from kenthash.search import Index, compaction, kernels, mih, planner, scan
 from kenthash.search.codefile import to_words
 from kenthash.search.store import AT_ONCE
 
@@ -30,8 +31,8 @@ def nearest(distances: np.ndarray, k: int, radius: int) -> list[tuple[int, int]]
     return sorted((int(d), slot) for slot, d in enumerate(distances) if d <= radius)[:k]
 
 
-def as_pairs(heap: kernels.Keys, radius: int) -> list[tuple[int, int]]:
-    slots, distances = kernels.found(heap, radius)
+def as_pairs(heap: scan.Keys, radius: int) -> list[tuple[int, int]]:
+    slots, distances = scan.found(heap, radius)
     return list(zip(distances.tolist(), slots.tolist(), strict=True))
 
 
@@ -45,13 +46,15 @@ def test_kernels_equal_brute_force(kind: str, bits: int) -> None:
     # Few bits a table keep the number of buckets within k of any distance small enough to go through all of them.
     tables = [mih.build(words, mih.cut(bits, len(codes)), fast) for fast in ({True, False} if bits <= 64 else {False})]
     for k, radius in ((1, bits), (10, bits), (10, bits // 4), (700, bits)):
-        heaps = kernels.new_heaps(len(queries), k, radius)
+        heaps = scan.new_heaps(len(queries), k, radius)
         kernels.scan(asked, words, 0, len(words), ALL, heaps)
+        by_numpy = scan.new_heaps(len(queries), k, radius)
+        scan.nearest(asked, words, ALL, by_numpy)
         for q in range(len(queries)):
             expected = nearest(true[q], k, radius)
-            assert as_pairs(heaps[q], radius) == expected
+            assert as_pairs(heaps[q], radius) == as_pairs(by_numpy[q], radius) == expected
             for table in tables:
-                heap = kernels.new_heaps(1, k, radius)[0]
+                heap = scan.new_heaps(1, k, radius)[0]
                 looked = table.search(asked[q], words, ALL, 1 << 40, 3_000_000, heap)
                 if looked >= 0:
                     assert as_pairs(heap, radius) == expected
@@ -68,7 +71,7 @@ def test_hashing_finishes_where_it_should() -> None:
         for fast in (True, False):
             table = mih.build(words, mih.cut(bits, len(codes)), fast)
             for q in range(4):
-                heap = kernels.new_heaps(1, 50, bits)[0]
+                heap = scan.new_heaps(1, 50, bits)[0]
                 assert table.search(words[q], words, ALL, 1 << 40, 1 << 40, heap) > 0
                 assert as_pairs(heap, bits) == nearest(true[q], 50, bits)
 
@@ -77,7 +80,7 @@ def test_hashing_gives_up_early_when_it_is_hopeless() -> None:
     codes = make_codes("uniform", 50_000, 64)
     words = to_words(codes.tobytes(), len(codes), 64)
     far = make_codes("uniform", 1, 64, seed=9)
-    heap = kernels.new_heaps(1, 1000, 64)[0]
+    heap = scan.new_heaps(1, 1000, 64)[0]
     looked = mih.build(words, mih.cut(64, len(codes)), True).search(far.view("<u8")[0], words, ALL, 500, 10_000, heap)
     assert -10_000 < looked < 0
 
@@ -116,7 +119,8 @@ def test_index_equals_brute_force(
             (300, None, "not labels has 'dog' or place is null", lambda i: not i % 3 or not i % 2),
             (5, bits // 2, "n in (1, 2) and n > 1.5", lambda i: i % 50 == 2),
         ]
-        for k, radius, text, keep in cases:
+        for compiled, (k, radius, text, keep) in product((False, True), cases):
+            monkeypatch.setattr(scan, "_words_left", -1 if compiled else 1 << 40)
             for q, hits in enumerate(index.search(queries, k, radius, text)):
                 limit = bits if radius is None else radius
                 best = sorted((int(true[q, i]), ids[i], i) for i in here if keep(i) and true[q, i] <= limit)[:k]
@@ -127,7 +131,19 @@ def test_index_equals_brute_force(
         assert single.ids == index.search(queries, 10)[0].ids
 
 
+def test_numpy_scans_until_the_compiled_kernels_would_have_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "BLOCK", 64)  # so that what one block leaves is the bound of the next
+    monkeypatch.setattr(scan, "_words_left", 1000)
+    codes = make_codes("clustered", 1000, 64)
+    heaps = scan.new_heaps(1, 30, 64)
+    scan.nearest(codes[:1].view("<u8"), codes.view("<u8"), ALL, heaps)
+    assert as_pairs(heaps[0], 64) == nearest(hamming(codes[:1], codes)[0], 30, 64)
+    assert [scan.use_numpy(600), scan.use_numpy(400)] == [True, True]
+    assert [scan.use_numpy(1), scan.use_numpy(0)] == [False, False]  # once compiled, always compiled
+
+
 def test_scan_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan.use_compiled()
     monkeypatch.setattr("kenthash.search.snapshot.SPLIT", 100)
     codes = make_codes("clustered", 1000, 64)
     with Index.create(tmp_path / "x.kh", 64, form="scan") as index:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError
 from kenthash.progress import bar
-from kenthash.search import Index, codefile, kernels, mih
+from kenthash.search import Index, codefile, mih, scan
 from kenthash.search.snapshot import of_file
 from kenthash.search.store import Mark
 
@@ -112,6 +112,7 @@ def make_codes(items: int, queries: int, kind: str, seed: int = 0) -> tuple[Code
 
 def _kenthash(codes: Codes, fast: bool | None) -> tuple[Run, int]:
     """The engine's own search in a code file; `fast` chooses the tables, None has none."""
+    scan.use_compiled()
     words, rows = codes.view(np.uint64), np.arange(len(codes))
     cuts = np.empty((0, 3), np.int64) if fast is None else mih.cut(BITS, len(words))
     with tempfile.TemporaryDirectory() as folder:  # the file stays mapped without its name
@@ -122,7 +123,7 @@ def _kenthash(codes: Codes, fast: bool | None) -> tuple[Run, int]:
 
     def run(queries: Codes) -> NDArray[Any]:
         heaps, _ = state.search(queries.view(np.uint64), K, BITS, None, pool, 1)
-        return np.stack([kernels.found(heap, BITS)[1] for heap in heaps])
+        return np.stack([scan.found(heap, BITS)[1] for heap in heaps])
 
     run(codes[:2])
     return run, base.bytes
@@ -157,6 +158,7 @@ def _usearch(codes: Codes) -> tuple[Run, int]:
 
 def bench_index(items: int) -> dict[str, float]:
     """A durable index on disk: seconds to add the codes, to compact, to open; milliseconds of a query, all included."""
+    scan.use_compiled()
     codes, queries = make_codes(items, SINGLE, "clustered")
     figures: dict[str, float] = {"items": items}
     with tempfile.TemporaryDirectory() as folder:

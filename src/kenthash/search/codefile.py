@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from kenthash.errors import KenthashError
 from kenthash.files import atomic_write
-from kenthash.kernels import compiled
-from kenthash.search import kernels, mih
-from kenthash.search.blocks import BLOCK, IN_MEMORY, SUM, Blocks, Damaged, intact
-from kenthash.search.kernels import Keys, Words
-from kenthash.search.mih_kernels import Cuts
+from kenthash.search import mih, scan
+from kenthash.search.blocks import BLOCK, SUM, Blocks, Damaged
+from kenthash.search.mih import Cuts
+from kenthash.search.scan import Keys, Words
 from kenthash.search.schema import FileState, damaged, file_state
 from kenthash.search.store import Mark, Store
 
@@ -120,29 +119,11 @@ class CodeFile:
 
     def found(self, heap: Keys, radius: int) -> tuple[list[int], list[int]]:
         """Rows and distances of a finished heap, in order."""
-        blocks = IN_MEMORY if self.mapped is None else self.mapped.blocks
-        place = 0 if self.mapped is None else self.mapped.layout["rows"][0] - PAGE
-        rows, distances = _found(heap, radius, self.rows, blocks.data, blocks.sums, blocks.seen, place)
-        if len(rows) < len(distances):
-            raise Damaged(blocks.path, "its rows do not match their checksums")
-        return rows.tolist(), distances.tolist()
-
-
-@compiled
-def _found(
-    heap: Keys, radius: int, rows: NDArray[Any], data: Words, sums: Words, seen: NDArray[np.uint8], place: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Fewer rows than distances where those that are read are not as they were written."""
-    slots, distances = kernels.found(heap, radius)
-    out = np.empty(len(slots), np.int64)
-    for i in range(len(slots)):
-        slot, size = slots[i], rows.itemsize
-        if slot >= len(rows) or not (
-            len(seen) == 0 or intact(data, sums, seen, place + slot * size, place + (slot + 1) * size)
-        ):
-            return out[:i], distances
-        out[i] = rows[slot]
-    return out, distances
+        slots, distances = scan.found(heap, radius)
+        if self.mapped is not None:
+            size = self.rows.itemsize
+            self.mapped.blocks.check_entries(self.mapped.layout["rows"][0] - PAGE + slots * size, size)
+        return self.rows[slots].tolist(), distances.tolist()
 
 
 def empty(words: int) -> CodeFile:

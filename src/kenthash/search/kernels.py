@@ -1,8 +1,7 @@
 """The compiled scan: exact k nearest codes under Hamming distance, for one query or many.
 
-A found item is one number, its key = distance·2³² + slot, so that order of keys is ascending distance with ties by slot
-(and slots are in the order of ids). Each query keeps its k smallest keys in a heap whose root is the largest of them.
-The heap starts full of keys that no item has, just beyond the radius: so `key < root` is the only test there is.
+Keys are those of `scan`. Each query keeps its k smallest keys in a heap whose root is the largest of them. The heap
+starts full of keys that no item has, just beyond the radius: so `key < root` is the only test there is.
 
 Codes are rows of 64-bit words [N, W]. They pass in blocks that stay in the first cache while all queries take their
 turn, and a run of items is first asked whether any is near enough, which compiles to vector instructions without a
@@ -13,13 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.kernels import compiled, popcount
-
-Words = NDArray[np.uint64]
-Keys = NDArray[np.uint64]
+from kenthash.search.scan import Keys, Words
 
 BLOCK = 2048  # items of one word: 16 KiB
 RUN = 256  # items asked at once whether any is near enough
-SLOT = np.uint64(0xFFFFFFFF)
 
 
 @compiled
@@ -124,34 +120,3 @@ def scan(queries: Words, codes: Words, start: int, stop: int, allowed: Words, he
                 _scan_narrow(queries[q, 0], row, a, b, allowed, heaps[q])
             else:
                 _scan_wide(queries[q], row, a, b, allowed, heaps[q], distances)
-
-
-def new_heaps(queries: int, k: int, radius: int) -> Keys:
-    return np.full((queries, k), (radius + 1) << 32, np.uint64)
-
-
-@compiled
-def found(heap: Keys, radius: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Slots and distances of a finished heap, in order."""
-    keys = np.sort(heap)
-    keys = keys[: np.searchsorted(keys, np.uint64((radius + 1) << 32))]
-    return (keys & SLOT).astype(np.int64), (keys >> np.uint64(32)).astype(np.int64)
-
-
-@compiled
-def first_wrong(
-    queries: Words, counts: NDArray[np.int64], codes: NDArray[np.uint8], distances: NDArray[np.int64]
-) -> int:
-    """The first of the hits, so many of each query, whose code [n, bits/8] is not at the distance it is said to be at;
-    −1 where there is none."""
-    hit = 0
-    for q in range(len(queries)):
-        query = queries[q].view(np.uint8)
-        for _ in range(counts[q]):
-            total = 0
-            for i in range(codes.shape[1]):
-                total += popcount(query[i] ^ codes[hit, i])
-            if total != distances[hit]:
-                return hit
-            hit += 1
-    return -1

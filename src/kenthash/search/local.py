@@ -20,13 +20,13 @@ import numpy as np
 from kenthash.codes import Codes
 from kenthash.cores import cores
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.search import codefile, compaction, kernels, snapshot
+from kenthash.search import codefile, compaction, scan, snapshot
 from kenthash.search.blocks import Damaged
 from kenthash.search.codefile import to_words
 from kenthash.search.connections import Connections
 from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, Stats, texts_of
 from kenthash.search.filters import Filter, matches
-from kenthash.search.kernels import Keys, Words
+from kenthash.search.scan import Keys, Words
 from kenthash.search.schema import damaged
 from kenthash.search.snapshot import Snapshot
 from kenthash.search.store import FORMS, Mark, Store
@@ -237,9 +237,10 @@ class Searcher:
         codes = np.frombuffer(store.joined([code for hits in best for *_, code in hits]), np.uint8)
         codes = codes.reshape(-1, self.bits // 8)
         distances = np.array([hit[0] for hits in best for hit in hits], np.int64)
-        wrong = kernels.first_wrong(queries, np.array(counts), codes, distances)
-        if wrong >= 0:
-            name = [hit[1] for hits in best for hit in hits][wrong]
+        asked = np.repeat(queries.view(np.uint8)[:, : self.bits // 8], counts, axis=0)
+        wrong = np.flatnonzero(np.bitwise_count(asked ^ codes).sum(axis=1, dtype=np.int64) != distances)
+        if len(wrong):
+            name = [hit[1] for hits in best for hit in hits][wrong[0]]
             raise self._disagreement(store, state, f"the code of {name!r} is not the one that was indexed")
         answers, end = [], 0
         for hits, looked in zip(best, looked_at.tolist(), strict=True):
@@ -331,7 +332,7 @@ def _rows(state: Snapshot, base: Keys, fresh: Keys, radius: int) -> tuple[list[i
     """The rows and distances of one query's finished heaps."""
     rows, distances = state.base.found(base, radius)
     if len(state.fresh.rows):
-        slots, near = kernels.found(fresh, radius)
+        slots, near = scan.found(fresh, radius)
         rows += state.fresh.rows[slots].tolist()
         distances += near.tolist()
     return rows, distances

@@ -17,15 +17,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.search import mih_kernels
 from kenthash.search.blocks import IN_MEMORY, Blocks, Damaged
-from kenthash.search.kernels import Keys, Words
-from kenthash.search.mih_kernels import UNIT, Cuts, Flags, High, Low, Places
+from kenthash.search.scan import Keys, Words
 
+# The compiled steps (`mih_kernels`) are imported where they run: opening an index should not wait for numba.
+
+Low = NDArray[np.uint16]
+High = NDArray[Any]  # uint8 or uint16
+Cuts = NDArray[np.int64]  # [m, 3]: word, shift, width of each substring
+Flags = NDArray[np.uint8]
+Places = NDArray[np.int64]  # [3, 3]: first byte, bytes an entry and end of low, high and copies in the checked data
+
+UNIT = 11  # entries that are compared with their checksums together: 2^11
 LOOK = 256  # searches after which it is looked whether there is anything left to compare with checksums
 NOTHING = np.empty(0, np.uint8)
 
@@ -83,6 +91,8 @@ class Tables:
         the worst of the k best so far, or has used the budget. Offsets and, in the compact form, codes must have been
         compared with their checksums before.
         """
+        from kenthash.search import mih_kernels
+
         blocks = self.checks.blocks
         looked_at = mih_kernels.search(
             query,
@@ -127,6 +137,7 @@ def high_bytes(items: int) -> int:
 
 def fill(tables: Tables, codes: Words, threads: int) -> None:
     """Sort all codes [N, W] into the buckets of tables that have been laid out for them."""
+    from kenthash.search import mih_kernels
 
     def one(j: int) -> None:
         begin, end = tables.starts[j], tables.starts[j + 1]

@@ -1,22 +1,15 @@
 """The compiled steps of multi-index hashing; `mih` says what they do and why that is exact."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.kernels import compiled, popcount, prefetch
-from kenthash.search.blocks import intact
-from kenthash.search.kernels import RUN, Keys, Words, distance, is_allowed, offer
-
-Low = NDArray[np.uint16]
-High = NDArray[Any]  # uint8 or uint16
-Cuts = NDArray[np.int64]  # [m, 3]: word, shift, width of each substring
-Flags = NDArray[np.uint8]
-Places = NDArray[np.int64]  # [3, 3]: first byte, bytes an entry and end of low, high and copies in the checked data
+from kenthash.search.block_kernels import intact
+from kenthash.search.kernels import RUN, distance, is_allowed, offer
+from kenthash.search.mih import UNIT, Cuts, Flags, High, Low, Places
+from kenthash.search.scan import Keys, Words
 
 DAMAGED = -(1 << 62)
-UNIT = 11  # entries that are compared with their checksums together: 2^11
 
 PROBES = 64  # buckets looked up at a time: their cache misses overlap
 GATHER = 256  # codes fetched at a time

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kenthash.search import kernels, mih
-from kenthash.search.kernels import Words
+from kenthash.search import mih
+from kenthash.search.scan import Words, new_heaps
 
 SAMPLE = 1 << 18  # items scanned to time it
 QUERIES = 16
@@ -36,6 +36,8 @@ def worth_tables(bits: int, items: int) -> bool:
 def measure(codes: Words, tables: mih.Tables) -> Costs:
     """Time both on queries near items of the index itself; the best of a few turns counts. What they find counts for
     nothing, so it need not be compared with checksums."""
+    from kenthash.search import kernels
+
     tables = replace(tables, checks=mih.UNCHECKED)
     rng = np.random.default_rng(0)
     queries = codes[rng.integers(0, len(codes), QUERIES)].copy()
@@ -43,11 +45,11 @@ def measure(codes: Words, tables: mih.Tables) -> Costs:
     none, sample = np.empty(0, np.uint64), min(SAMPLE, len(codes))
     scan = hashing = np.inf
     for _ in range(3):
-        heaps = kernels.new_heaps(QUERIES, 10, 64 * codes.shape[1])
+        heaps = new_heaps(QUERIES, 10, 64 * codes.shape[1])
         start = time.perf_counter()
         kernels.scan(queries, codes, 0, sample, none, heaps)
         scan = min(scan, (time.perf_counter() - start) / (QUERIES * sample))
-        heaps[:] = kernels.new_heaps(1, 10, 64 * codes.shape[1])
+        heaps[:] = new_heaps(1, 10, 64 * codes.shape[1])
         start = time.perf_counter()
         looked = sum(
             abs(tables.search(query, codes, none, 1 << 16, 1 << 16, heap))

@@ -6,14 +6,14 @@ distance and id. A snapshot never changes: catching up with the store makes a ne
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.kernels import compiled
-from kenthash.search import kernels, mih, planner
+from kenthash.search import mih, planner, scan
 from kenthash.search.codefile import CodeFile, to_words
-from kenthash.search.kernels import Keys, Words
+from kenthash.search.scan import Keys, Words
 from kenthash.search.store import Mark, Store
 
 ALL = np.empty(0, np.uint64)  # a bitmap that allows every slot
@@ -50,7 +50,7 @@ class Snapshot:
         self.base.check("rows")
         last = self.base.last_row
         fresh = _bitmap(np.flatnonzero(np.isin(self.fresh.rows, rows[rows > last])), len(self.fresh.rows))
-        return _slots_of(self.base.rows, _bitmap(rows[rows <= last], last + 1), True), fresh
+        return _slots_of(self.base.rows, rows[rows <= last], last, True), fresh
 
     def search(
         self,
@@ -67,7 +67,15 @@ class Snapshot:
         looked = np.zeros(len(queries), np.int64) if looked_at is None else looked_at
         looked += len(self.fresh.codes)
         base, fresh = allowed or (self.present, ALL)
-        heaps = kernels.new_heaps(len(queries), k, radius)
+        heaps, new = (scan.new_heaps(len(queries), k, radius) for _ in range(2))
+        if scan.use_numpy(len(queries) * (self.base.codes.size + self.fresh.codes.size)):
+            self.base.check("codes")
+            scan.nearest(queries, self.base.codes, base, heaps)
+            scan.nearest(queries, self.fresh.codes, fresh, new)
+            looked += len(self.base.codes)
+            return heaps, new
+        from kenthash.search import kernels
+
         tables = self.base.tables
         if tables is None or not tables.copies.size:
             self.base.check("codes", pool, threads)
@@ -85,7 +93,6 @@ class Snapshot:
                 heaps[part] = done
         else:
             heaps = self._base(queries, base, heaps, looked, pool if threads > 1 else None, threads)
-        new = kernels.new_heaps(len(queries), k, radius)
         kernels.scan(queries, self.fresh.codes, 0, len(self.fresh.codes), fresh, new)
         return heaps, new
 
@@ -98,6 +105,8 @@ class Snapshot:
         pool: ThreadPoolExecutor | None = None,
         threads: int = 1,
     ) -> Keys:
+        from kenthash.search import kernels
+
         queries, heaps = np.ascontiguousarray(queries), np.ascontiguousarray(heaps)
         codes, tables = self.base.codes, self.base.tables
         left = list(range(len(queries)))
@@ -148,7 +157,7 @@ class Snapshot:
         gone, present = np.concatenate((self.gone, removed[removed <= self.base.last_row])), self.present
         if len(gone) > len(self.gone):
             self.base.check("rows")
-            present = _slots_of(self.base.rows, _bitmap(gone, self.base.last_row + 1), False)
+            present = _slots_of(self.base.rows, gone, self.base.last_row, False)
         return Snapshot(self.base, gone, present, fresh, mark, self.costs, self.failures)
 
 
@@ -161,6 +170,8 @@ def _scan_in_parts(
     queries: Words, codes: Words, allowed: Words, heaps: Keys, pool: ThreadPoolExecutor, threads: int
 ) -> Keys:
     """One scan on several threads: each takes a stretch of the items, with a heap of its own."""
+    from kenthash.search import kernels
+
     edges = [len(codes) * i // threads for i in range(threads + 1)]
 
     def part(i: int) -> Keys:
@@ -179,14 +190,8 @@ def _bitmap(members: NDArray[np.int64], size: int) -> Words:
     return np.packbits(bits, bitorder="little").view("<u8")
 
 
-@compiled
-def _slots_of(rows: NDArray[np.int64], wanted: Words, value: bool) -> Words:
-    """A bitmap of the slots whose row is (value True) or is not (False) in a bitmap of rows. It is never empty, which
-    would allow all slots."""
-    out = np.zeros(len(rows) // 64 + 1, np.uint64)
-    for slot in range(len(rows)):
-        row = np.int64(rows[slot])
-        held = 0 <= row >> 6 < len(wanted) and (wanted[row >> 6] >> np.uint64(row & 63)) & np.uint64(1) != 0
-        if held == value:
-            out[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
-    return out
+def _slots_of(rows: NDArray[Any], members: NDArray[np.int64], last: int, value: bool) -> Words:
+    """A bitmap of the slots whose row is (value True) or is not (False) one of `members`, which are at most `last`."""
+    wanted = np.zeros(last + 2, np.bool_)
+    wanted[members] = True
+    return _bitmap(np.flatnonzero(wanted[np.minimum(rows, last + 1)] == value), len(rows))

@@ -9,7 +9,7 @@ import numpy as np
 
 from kenthash.errors import UsageError
 from kenthash.model.hasher import Hasher
-from kenthash.search import Index, Stats
+from kenthash.search import Index, Stats, scan
 from kenthash.search.models import digest, model_for, pictures_warning
 from kenthash.service import logs
 from kenthash.service.encoding import Encoding
@@ -34,6 +34,7 @@ class Served:
             self.encoding = Encoding(hasher, settings, metrics, decoders)
             undo.callback(self.encoding.close)
             self.encoding.warm_up()
+            scan.use_compiled()
             self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # which may have kernels to compile
             self.stats: Stats = self.index.stats()
             self.warning = pictures_warning(self.index)
