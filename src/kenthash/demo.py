@@ -17,7 +17,7 @@ from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.scenes import make_scenes
 from kenthash.data.splits import Split
-from kenthash.encoders import load_encoder
+from kenthash.encoders import vector_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.evaluation import map_of
@@ -51,7 +51,7 @@ def run_demo(out: Path, items: int, say: Callable[[str], object]) -> None:
     scenes = _scenes(out / "scenes", items, say)
     dataset = read_dataset(scenes)
     say(f"2. encode {len(dataset):,} pictures and their captions with the light encoder")
-    pack = encode_dataset(dataset, load_encoder("light"), out / "pack").pack
+    pack = encode_dataset(dataset, vector_encoder("light"), out / "pack").pack
     assert dataset.pictures is not None and dataset.texts is not None
     sheet = out / "scenes.png"
     contact_sheet(dataset.pictures[:SHOWN], [texts[0] for texts in dataset.texts[:SHOWN]], sheet)

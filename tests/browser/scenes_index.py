@@ -12,9 +12,8 @@ import torch
 from kenthash import Hasher, Index
 from kenthash.codes import Codes
 from kenthash.data.scenes import make_scenes
-from kenthash.encoders import load_encoder
-from kenthash.model.hasher import HasherConfig
-from kenthash.model.heads import HeadConfig
+from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.model.network import HashNetwork
 from kenthash.search import add_texts
 from kenthash.search.folder import sync_folder, walk_folder
 from kenthash.search.models import claim
@@ -51,10 +50,9 @@ def make_collection(folder: Path) -> Collection:
         row["labels"].append(QUOTED)
     (folder / "scenes" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     torch.manual_seed(0)
-    encoder, head = load_encoder("light"), HeadConfig()
-    config = HasherConfig(64, encoder.image_dim, encoder.text_dim, head, head, "light")
-    hasher = Hasher(config, encoder)
-    hasher.save(folder / "model")
+    head = HeadConfig()
+    HashNetwork(HasherConfig(64, 1280, 384, head, head, "light")).save(folder / "model")
+    hasher = Hasher.load(folder / "model")
     with Index.create(folder / "scenes.kh", 64) as index:
         claim(index, folder / "model")
         sync_folder(index, walk_folder(folder / "scenes"), hasher.encode_files)

@@ -21,7 +21,8 @@ from kenthash.cli import main
 from kenthash.data.dataset import DataProblem
 from kenthash.data.pictures import to_square
 from kenthash.data.readers import read_dataset
-from kenthash.encoders import Encoder, load_encoder
+from kenthash.encoders import load_encoder, vector_encoder
+from kenthash.encoders.base import Encoder
 from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import earlier_fingerprint
@@ -97,7 +98,6 @@ def test_a_pack_holds_what_one_item_at_a_time_gives(
 
 
 def test_killed_and_started_again_it_is_the_same_pack(
-    encoder: Encoder,
     clip: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,7 +107,7 @@ def test_killed_and_started_again_it_is_the_same_pack(
     lines = [json.dumps({"file_name": p.name, "text": f"number {p.stem}", "labels": ["x"]}) for p in pictures]
     (tmp_path / "data" / "metadata.jsonl").write_text("\n".join(lines))
     dataset = read_dataset(tmp_path / "data")
-    encode_dataset(dataset, encoder, tmp_path / "whole", batch=2)
+    encode_dataset(dataset, vector_encoder(f"openclip:{clip}"), tmp_path / "whole", batch=2)
 
     arguments = ["-v", "encode", str(tmp_path / "data"), "--encoder", f"openclip:{clip}"]
     arguments += ["--out", str(tmp_path / "pack"), "--batch", "2", "--json"]

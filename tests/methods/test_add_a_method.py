@@ -34,7 +34,7 @@ def test_the_documented_method_trains(tmp_path, monkeypatch):
 
     def score():
         held_out = np.arange(300, 400)
-        outputs = head_outputs(training.hasher, source, held_out)
+        outputs = head_outputs(training.network, source, held_out)
         labels = source.dataset.labels[held_out]
         return map_of(pack(outputs.image), pack(outputs.text), labels, labels)
 

@@ -1,12 +1,11 @@
 """The kinds of heads: their range, what makes each its kind, and that a saved one encodes the same."""
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kenthash.errors import UsageError
-from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.config import HasherConfig
 from kenthash.model.heads import (
     HEADS,
     HeadConfig,
@@ -17,6 +16,7 @@ from kenthash.model.heads import (
     householder,
     make_head,
 )
+from kenthash.model.network import HashNetwork
 
 WIDTHS = {"mlp": 32, "softmax_pair": 32, "tanh_mlp": 32}
 
@@ -39,15 +39,15 @@ def test_outputs_lie_in_their_range_and_all_parameters_learn(kind: str) -> None:
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_saved_head_encodes_the_same(kind: str, tmp_path) -> None:
     torch.manual_seed(0)
-    hasher = Hasher(HasherConfig(16, 24, 12, config(kind), config(kind), encoder=""))
+    network = HashNetwork(HasherConfig(16, 24, 12, config(kind), config(kind), encoder=""))
     with torch.no_grad():
-        for parameter in hasher.modules().parameters():
+        for parameter in network.modules().parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    hasher.save(tmp_path)
-    loaded = Hasher.load(tmp_path)
-    vectors = np.random.default_rng(0).standard_normal((20, 24))
-    assert np.array_equal(hasher.encode_image_features(vectors), loaded.encode_image_features(vectors))
-    assert np.array_equal(hasher.image_outputs(vectors), loaded.image_outputs(vectors))
+    network.save(tmp_path)
+    loaded = HashNetwork.load(tmp_path)
+    vectors = torch.randn(20, 24)
+    with torch.inference_mode():
+        assert torch.equal(network.image_head.eval()(vectors), loaded.image_head(vectors))
 
 
 def test_softmax_pairs_come_back_from_the_output() -> None:
@@ -85,10 +85,10 @@ def test_the_turn_of_a_householder_head_leaves_cosines_alone_and_is_fixed_by_eva
 
 def test_encoding_with_a_householder_head_costs_one_product_more(tmp_path) -> None:
     kind = config("householder")
-    Hasher(HasherConfig(16, 24, 12, kind, kind, encoder="")).save(tmp_path)
-    loaded = Hasher.load(tmp_path)
-    with FlopCounterMode(display=False) as counter:
-        loaded.encode_image_features(np.ones((10, 24)))
+    HashNetwork(HasherConfig(16, 24, 12, kind, kind, encoder="")).save(tmp_path)
+    loaded = HashNetwork.load(tmp_path)
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        loaded.image_head(torch.ones(10, 24))
     assert counter.get_total_flops() == 2 * 10 * (24 * 16 + 16 * 16)
 
 

@@ -37,6 +37,6 @@ def test_learns(key: str, source: FeatureSource) -> None:
     training = Training(recipe, source, TRAIN, torch.device("cpu"))
     for epoch in range(recipe.epochs):
         training.epoch(epoch, lambda *_: None)
-    outputs = head_outputs(training.hasher, source, HELD_OUT)
+    outputs = head_outputs(training.network, source, HELD_OUT)
     reached = score(pack(outputs.image), pack(outputs.text), labels)
     assert reached > chance + 0.1, f"{reached:.3f} after {chance:.3f} of random codes"

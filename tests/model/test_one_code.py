@@ -17,8 +17,9 @@ from kenthash.cli import app
 from kenthash.encoders import load_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.errors import UsageError
-from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import HeadConfig
+from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.model.hasher import Hasher
+from kenthash.model.network import HashNetwork
 from kenthash.search import Index
 from kenthash.search.models import PICTURES, is_current
 from photos import photo
@@ -44,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     head = HeadConfig()
     weights = load_encoder("light").weights
-    Hasher(HasherConfig(1024, 1280, 384, head, head, "light", encoder_weights=weights)).save(folder / "model")
+    HashNetwork(HasherConfig(1024, 1280, 384, head, head, "light", encoder_weights=weights)).save(folder / "model")
     return folder
 
 

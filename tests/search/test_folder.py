@@ -14,8 +14,9 @@ from kenthash.cli import app
 from kenthash.codes import Codes, hamming
 from kenthash.data.pictures import PIPELINE, BadPicture, open_picture
 from kenthash.errors import DataError, UsageError
-from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import HeadConfig
+from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.model.hasher import Hasher
+from kenthash.model.network import HashNetwork
 from kenthash.search import Index
 from kenthash.search.folder import BATCH, sync_folder, walk_folder
 from kenthash.search.models import PICTURES, UNFINISHED, claim, model_for, pictures_warning
@@ -241,7 +242,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_pictures_leaves_no_index(tmp_path: Path) -> None:
     head = HeadConfig()
-    Hasher(HasherConfig(16, 1280, 384, head, head, "light")).save(tmp_path / "run" / "model")
+    HashNetwork(HasherConfig(16, 1280, 384, head, head, "light")).save(tmp_path / "run" / "model")
     (tmp_path / "photos").mkdir()
     target = tmp_path / "x.kh"
     command = ["index", "add", str(tmp_path / "photos"), "--model", str(tmp_path / "run"), "--index", str(target)]
@@ -254,7 +255,7 @@ def test_a_folder_without_pictures_leaves_no_index(tmp_path: Path) -> None:
 
 def test_texts_are_encoded_when_asked_for_and_from_then_on(photos: Path, tmp_path: Path) -> None:
     head = HeadConfig()
-    Hasher(HasherConfig(64, 1280, 384, head, head, "light")).save(tmp_path / "run" / "model")
+    HashNetwork(HasherConfig(64, 1280, 384, head, head, "light")).save(tmp_path / "run" / "model")
     target = tmp_path / "x.kh"
 
     def add(folder: Path, *options: str) -> tuple[dict[str, object], str]:

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import HeadConfig
+from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.model.hasher import Hasher
+from kenthash.model.network import HashNetwork
 from kenthash.search import Index, add_texts
 from kenthash.search.folder import sync_folder, walk_folder
 from kenthash.search.models import claim
@@ -55,8 +56,8 @@ def jpeg(seed: int, size: tuple[int, int] = (40, 20), orientation: int = 1) -> b
 def make_model(folder: Path, seed: int = 0) -> Hasher:
     torch.manual_seed(seed)
     head = HeadConfig()
-    hasher = Hasher(HasherConfig(BITS, 1280, 384, head, head, "light"))
-    hasher.save(folder)
+    network = HashNetwork(HasherConfig(BITS, 1280, 384, head, head, "light"))
+    network.save(folder)
     return Hasher.load(folder)
 
 

@@ -2,47 +2,52 @@
 
 import numpy as np
 import pytest
+import torch
 
 from components import need
+from kenthash.encoders import load_encoder
 from kenthash.errors import KenthashError
+from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.export import export_onnx
-from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import HeadConfig
+from kenthash.model.hasher import Hasher
+from kenthash.model.network import HashNetwork
 
 
-def hasher(encoder="", image_dim=20, text_dim=12):
+def network(encoder="", image_dim=20, text_dim=12):
     head = HeadConfig(hidden=8)
-    return Hasher(HasherConfig(16, image_dim, text_dim, head, head, encoder))
+    return HashNetwork(HasherConfig(16, image_dim, text_dim, head, head, encoder))
 
 
 def test_towers_of_a_vector_model(tmp_path):
     runtime = need("onnxruntime")
     need("onnxscript")
-    model = hasher()
+    model = network()
     for path, difference in export_onnx(model, tmp_path):
         assert difference < 1e-5 and path.is_file()
     vectors = np.random.default_rng(0).standard_normal((7, 20)).astype(np.float32)
     (outputs,) = runtime.InferenceSession(str(tmp_path / "image.onnx")).run(None, {"vectors": vectors})
-    assert outputs == pytest.approx(model.image_outputs(vectors), abs=1e-5)
+    with torch.inference_mode():
+        assert outputs == pytest.approx(model.image_head(torch.from_numpy(vectors)).numpy(), abs=1e-5)
 
 
 def test_a_tower_that_does_not_answer_alike_leaves_nothing_behind(tmp_path, monkeypatch):
     need("onnxruntime")
     need("onnxscript")
-    monkeypatch.setattr("kenthash.model.export.TOLERANCE", -1.0)
+    monkeypatch.setattr("kenthash.encoders.export.TOLERANCE", -1.0)
     with pytest.raises(KenthashError, match="was not kept"):
-        export_onnx(hasher(), tmp_path)
+        export_onnx(network(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_towers_with_the_light_encoder(tmp_path):
     runtime = need("onnxruntime")
     need("onnxscript")
-    model = hasher("light", 1280, 384)
+    model = network("light", 1280, 384)
     export_onnx(model, tmp_path)
     texts = ["a red boat", "three elephants behind an old wooden fence", "rain"]
-    tokens = model.encoder.tokenize(texts)
+    tokens = load_encoder("light").tokenize(texts)
     given = {"tokens": tokens["input_ids"].numpy(), "mask": tokens["attention_mask"].numpy()}
     (outputs,) = runtime.InferenceSession(str(tmp_path / "text.onnx")).run(None, given)
     codes = np.packbits(outputs >= 0, axis=1, bitorder="little")
-    assert np.array_equal(codes, model.encode_texts(texts))
+    model.save(tmp_path / "model")
+    assert np.array_equal(codes, Hasher.load(tmp_path / "model").encode_texts(texts))

@@ -11,17 +11,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from torch.utils.flop_counter import FlopCounterMode
 
 from kenthash import Hasher
 from kenthash.cli import main
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.model.network import HashNetwork
 from kenthash.runs.evaluate import evaluate_run
 from kenthash.runs.folder import open_source, writing
 from kenthash.runs.record import read_record
@@ -103,10 +104,9 @@ def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole):
     with np.load(whole[0] / "split.npz") as split:  # fewer training items than the sample: the statistics are of all
         expected = vectors[split["train"]].std(axis=0)
     assert stored["image_head.standardise.deviation"].numpy() == pytest.approx(expected, rel=1e-4)
-    hasher = Hasher.load(whole[0])
-    with FlopCounterMode(display=False) as counter:
-        codes = hasher.encode_image_features(np.zeros((10, 32), np.float32))
-    assert counter.get_total_flops() == 2 * 10 * 32 * 16  # one linear layer, nothing of the proxies
+    graph = onnx.load(whole[0] / "model" / "image_head.onnx").graph  # nothing of the proxies
+    assert [node.op_type for node in graph.node] == ["Sub", "Div", "Gemm", "Tanh", "Identity"]
+    codes = Hasher.load(whole[0]).encode_image_features(np.zeros((10, 32), np.float32))
     assert codes.shape == (10, 2) and codes.dtype == np.uint8
 
 
@@ -215,7 +215,7 @@ def test_proxies_are_stepped_and_captions_drawn(pack):
         training.epoch(0, lambda *_: None)
         moved = {name for name, p in training.method.named_parameters() if not torch.equal(p, before[name])}
         assert moved == before.keys()
-        one, two = (head_outputs(training.hasher, source, rows) for _ in range(2))
+        one, two = (head_outputs(training.network, source, rows) for _ in range(2))
         assert np.array_equal(one.text, two.text) and np.array_equal(one.image, two.image)  # dropout off, caption 0
 
 
@@ -318,6 +318,25 @@ def test_data_of_another_encoder_is_refused(whole, tmp_path):
     ],
 )
 def test_a_damaged_model_is_refused(whole, tmp_path, name, value, message):
+    model = shutil.copytree(whole[0] / "model", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(DataError, match=message) as error:
+        HashNetwork.load(model)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("bits", "16", "bits is '16'"),
+        ("image_dim", 33, r"image_head\.onnx: takes 32 values and gives 16, but config\.json says 33"),
+        ("text_dim", 10**30, r"text_head\.onnx: takes 24 values"),
+        ("graphs", {"image_head.onnx": "0"}, r"image_head\.onnx: damaged: copy the model again"),
+        ("graphs", 3, "graphs is 3"),
+    ],
+)
+def test_graphs_that_are_not_those_of_the_configuration_are_refused(whole, tmp_path, name, value, message):
     model = shutil.copytree(whole[0] / "model", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {name: value}))

@@ -46,7 +46,7 @@ class Subject:
     @cached_property
     def last(self) -> Training:
         """Heads and method as they were after the last epoch."""
-        training = Training(self.run.recipe, self.source, self.run.split.train, self.run.hasher.device)
+        training = Training(self.run.recipe, self.source, self.run.split.train, self.run.network.device)
         if load_checkpoint(self.run.path / "checkpoint", training.modules, training.optimizers) is None:
             raise DataError(f"{self.run.path}: its checkpoint is gone, and with it the proxies: train the run again")
         return training
@@ -62,7 +62,7 @@ class Subject:
             return self._proxies().mean_directions().cpu().numpy()
 
     def last_outputs(self, rows: Rows) -> Outputs:
-        return head_outputs(self.last.hasher, self.source, rows)
+        return head_outputs(self.last.network, self.source, rows)
 
     @cached_property
     def unseen(self) -> Rows:
@@ -74,7 +74,7 @@ class Subject:
         outputs = self.last_outputs(rows)
         with torch.inference_mode():
             z = normalize(torch.from_numpy(np.concatenate([outputs.image, outputs.text])))
-            own = self._proxies().scores(z.to(self.run.hasher.device)).cpu().numpy()
+            own = self._proxies().scores(z.to(self.run.network.device)).cpu().numpy()
         return z.numpy() @ self.means.T, own, np.tile(self.labels[rows], (2, 1))
 
     @cached_property

@@ -1,6 +1,6 @@
 """`kenthash bench encode`: whether the encoder is kept busy while pictures are read and decoded.
 
-The bare forward pass on tensors in memory is compared with the whole pipeline from picture files to a feature pack, on
+The bare forward pass on pixels in memory is compared with the whole pipeline from picture files to a feature pack, on
 the same pictures with one text each. Runs alternate and the fastest of each counts, so that other load on the machine
 affects the result little.
 """
@@ -8,18 +8,19 @@ affects the result little.
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
+from kenthash.cores import cores
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import SUFFIXES, to_square
-from kenthash.encoders import Encoder, load_encoder
+from kenthash.encoders import vector_encoder
 from kenthash.encoders.pipeline import encode_dataset
-from kenthash.encoders.stream import BATCH, Batch, encode_stream
+from kenthash.encoders.stream import BATCH, Batch, VectorEncoder, encode_stream
 from kenthash.errors import DataError
 
 BAR = 0.9
@@ -30,7 +31,7 @@ def bench_encode(
     pictures: Path | None = None, encoder: str = "light", items: int = 512, runs: int = 3, device: str = "cpu"
 ) -> dict[str, float]:
     """Items per second, and the ratios of the pipeline to the bare forward pass."""
-    loaded = load_encoder(encoder, device)
+    loaded = vector_encoder(encoder, device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = find_pictures(pictures, items) if pictures else make_photos(folder, items)
@@ -38,28 +39,24 @@ def bench_encode(
         return _measure(loaded, files, texts, folder, runs)
 
 
-def _measure(encoder: Encoder, files: list[Path], texts: list[str], folder: Path, runs: int) -> dict[str, float]:
+def _measure(encoder: VectorEncoder, files: list[Path], texts: list[str], folder: Path, runs: int) -> dict[str, float]:
     starts = range(0, len(files), BATCH)
-    # The bare pass gets what suits it best: on a CPU the small batches that stay in its cache, texts sorted by length.
-    on_cpu = encoder.device.type == "cpu"
-    size, length = (encoder.picture_chunk, encoder.text_chunk) if on_cpu else (BATCH, BATCH)
-    chunks = [files[at : at + size] for at in range(0, len(files), size)]
-    tensors = [encoder.transform([to_square(file, encoder.square()) for file in chunk]) for chunk in chunks]
+    # The bare pass gets what suits it best: on a CPU small batches on every core, and texts sorted by length.
+    size, length = (encoder.picture_chunk, encoder.text_chunk) if encoder.on_cpu else (BATCH, BATCH)
+    squares = [to_square(file, encoder.square()) for file in files]
+    pixels = [squares[at : at + size] for at in range(0, len(files), size)]
     by_length = sorted(texts, key=len)
-    tokens = [encoder.tokenize(by_length[at : at + length]) for at in range(0, len(texts), length)]
+    words = [by_length[at : at + length] for at in range(0, len(texts), length)]
+    pool = ThreadPoolExecutor(cores() if encoder.on_cpu else 1)
     ids = [str(row) for row in range(len(files))]
     labels = np.zeros((len(files), 1), np.uint8)
     dataset = Dataset("bench", ids, labels, ["none"], pictures=files, texts=[[text] for text in texts])
 
     def bare_pictures() -> None:
-        with torch.inference_mode():
-            for batch in tensors:
-                encoder.encode_pictures(batch).cpu()
+        list(pool.map(encoder.picture_vectors, pixels))
 
     def bare_texts() -> None:
-        with torch.inference_mode():
-            for batch in tokens:
-                encoder.encode_texts(batch).cpu()
+        list(pool.map(encoder.text_vectors, words))
 
     def stream() -> None:
         batches = [Batch(files[at : at + BATCH], []) for at in starts]

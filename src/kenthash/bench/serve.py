@@ -23,8 +23,7 @@ from kenthash.bench.http_load import LoadResult, run_load
 from kenthash.bench.monitor import Monitor, cpu_seconds, memory_trend, monitored, stolen_percent
 from kenthash.bench.search import BITS, make_codes
 from kenthash.errors import KenthashError
-from kenthash.model.hasher import Hasher, HasherConfig
-from kenthash.model.heads import HeadConfig
+from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.search import Index
 
 Times = NDArray[np.float64]
@@ -77,8 +76,10 @@ def _index(folder: Path, items: int) -> Path:
 
 def _model(folder: Path) -> Path:
     """An untrained model, which takes as long as a trained one."""
+    from kenthash.model.network import HashNetwork
+
     head = HeadConfig()
-    Hasher(HasherConfig(BITS, 1280, 384, head, head, "light")).save(folder / "model")
+    HashNetwork(HasherConfig(BITS, 1280, 384, head, head, "light")).save(folder / "model")
     return folder / "model"
 
 

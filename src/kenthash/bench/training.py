@@ -89,7 +89,7 @@ def _assignment_costs(training: Training, batch: int, number: int = 4) -> list[N
     rng = np.random.default_rng(0)
     costs = []
     for _ in range(number):
-        outputs = head_outputs(training.hasher, training.source, rng.choice(ITEMS, batch, replace=False))
+        outputs = head_outputs(training.network, training.source, rng.choice(ITEMS, batch, replace=False))
         codes = rng.integers(0, 2, (batch, BITS)) * 2.0 - 1
         costs += [-(side.astype(np.float64) @ codes.T) for side in (outputs.image, outputs.text)]
     return costs

@@ -75,13 +75,13 @@ def encode(
         kenthash encode photos --encoder openclip:ViT-B-32/weights.safetensors --out packs/photos-clip
     """
     from kenthash.data.readers import read_dataset
-    from kenthash.encoders import load_encoder
+    from kenthash.encoders import vector_encoder
     from kenthash.encoders.pipeline import encode_dataset
 
     dataset = read_dataset(data)
     for note in dataset.notes:
         typer.echo(f"note: {note}", err=True)
-    report = encode_dataset(dataset, load_encoder(encoder, device), out, batch)
+    report = encode_dataset(dataset, vector_encoder(encoder, device), out, batch)
     if as_json:
         rate = round(report.rate, 2)
         typer.echo(json.dumps(asdict(report) | {"pack": str(report.pack), "encoder": encoder, "rate": rate}))

@@ -22,11 +22,11 @@ def export(
     """
     from kenthash.errors import UsageError
     from kenthash.model.export import export_onnx
-    from kenthash.model.hasher import Hasher
+    from kenthash.model.network import HashNetwork
 
     if not onnx:
         raise UsageError("say what to export to: --onnx")
-    written = export_onnx(Hasher.load(run, "cpu"), out)
+    written = export_onnx(HashNetwork.load(run, "cpu"), out)
     if as_json:
         typer.echo(json.dumps([{"file": str(path), "difference": float(difference)} for path, difference in written]))
         return

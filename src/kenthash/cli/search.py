@@ -74,7 +74,7 @@ def _query(index: "Index", words: str | None, image: Path | None, like: str | No
             raise DataError(f"{like}: no such id in the index: `kenthash index list` prints them")
         return item.code[None]
     folder = model_for(index, model)
-    from kenthash.model.hasher import Hasher  # which takes seconds, so not before the model is known to be there
+    from kenthash.model.hasher import Hasher  # slow to import, so not before the model is known to be there
 
     hasher = Hasher.load(folder, "cpu")  # a GPU would take longer to start than one query takes
     return hasher.encode_pictures([image]) if image is not None else hasher.encode_texts([words or ""])

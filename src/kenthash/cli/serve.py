@@ -34,7 +34,7 @@ def serve(
         kenthash serve --index photos.kh
         kenthash serve --index photos.kh --host 0.0.0.0 --api-key-file key.txt --port 8080
     """
-    from kenthash.encoders import check_device
+    from kenthash.encoders.graph import check_runtime_device
     from kenthash.errors import DataError, UsageError
 
     if not math.isfinite(timeout):
@@ -60,7 +60,7 @@ def serve(
         seconds=timeout,
         max_body=max_upload << 20,
         max_in_flight=max_requests,
-        device=check_device(device),
+        device=check_runtime_device(device),
     )
 
     def started(url: str, items: int) -> None:

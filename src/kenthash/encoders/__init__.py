@@ -4,16 +4,24 @@
 Vectors that are at hand already need no encoder: `kenthash.encoders.features` opens them.
 """
 
-from kenthash.encoders.base import Encoder
-from kenthash.errors import UsageError
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["Encoder", "check_device", "encoder_name", "load_encoder"]
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.files import cache_folder
+
+if TYPE_CHECKING:
+    from kenthash.encoders.base import Encoder
+    from kenthash.encoders.onnx_encoder import OnnxEncoder
+    from kenthash.encoders.stream import VectorEncoder
+
+__all__ = ["check_device", "encoder_name", "load_encoder", "open_encoder", "vector_encoder"]
 
 CHOICES = "light, openclip:MODEL/TAG, openclip:MODEL/FILE or openclip:FOLDER"
 
 
-def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretrained: bool = True) -> Encoder:
-    """Load an encoder onto a device (see `check_device`), frozen unless `trainable`.
+def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretrained: bool = True) -> "Encoder":
+    """Load an encoder in PyTorch onto a device (see `check_device`), frozen unless `trainable`.
 
     `pretrained=False` builds the network of a trainable encoder without its weights, for a saved model that brings
     its own.
@@ -27,6 +35,69 @@ def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretra
     from kenthash.encoders.light import LightEncoder
 
     return LightEncoder(trainable, pretrained).to(device)
+
+
+def open_encoder(spec: str, device: str = "cpu", weights: str = "") -> "OnnxEncoder":
+    """The ONNX graphs of an encoder, from the user's cache. Where PyTorch is installed, they are put there once.
+
+    `weights` is the digest that its weights must have: codes by others would have no distance to those of a model that
+    was trained with these. Without it, those that were exported last are taken.
+    """
+    from kenthash.encoders.onnx_encoder import OnnxEncoder
+
+    _openclip_model(spec)  # which refuses what is no encoder
+    folder = cache_folder() / "encoders"
+    exported = _find_exported(folder, spec, weights)
+    if exported is None:
+        try:
+            from kenthash.encoders.export import exported_folder
+
+            encoder = load_encoder(spec)
+        except ModuleNotFoundError as error:
+            extra = "train" if spec == "light" else "openclip"
+            raise KenthashError(
+                f"{spec}: its ONNX graphs are not in {folder}, and {error.name}, which makes them, is not installed: "
+                f"pip install 'kenthash[{extra}]', or copy them from a machine that has them"
+            ) from error
+        if weights and encoder.weights != weights:
+            raise DataError(
+                f"{spec}: has other weights now than those that the model was trained with (digest "
+                f"{encoder.weights[:12]}, not {weights[:12]}): put these back, or train a new model"
+            )
+        exported = exported_folder(encoder)
+    return OnnxEncoder(exported, device)
+
+
+def vector_encoder(spec: str, device: str = "cpu") -> "VectorEncoder":
+    """What encodes whole data sets: on a CPU the ONNX graphs that an index is filled and searched with, on a GPU the
+    network in PyTorch."""
+    encoder = load_encoder(spec, device)
+    if not encoder.on_cpu:
+        return encoder
+    from kenthash.encoders.export import exported_folder
+    from kenthash.encoders.onnx_encoder import OnnxEncoder
+
+    return OnnxEncoder(exported_folder(encoder))
+
+
+def _find_exported(folder: Path, spec: str, weights: str) -> Path | None:
+    """The newest folder in the cache that holds this encoder; what another version of kenthash wrote is passed over.
+
+    Weights are known by their digest wherever their file lies: then only the name of the network, which comes before
+    the path, has to be the same.
+    """
+    from kenthash.encoders.onnx_encoder import ABOUT, read_about
+
+    for path in sorted(folder.glob(f"*/{ABOUT}"), key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            about = read_about(path.parent)
+        except DataError:
+            continue
+        if about.spec == spec and not weights:
+            return path.parent
+        if about.weights == weights and about.spec.partition("/")[0] == spec.partition("/")[0]:
+            return path.parent
+    return None
 
 
 def encoder_name(spec: str) -> str:

@@ -1,14 +1,18 @@
 """The interface of an encoder: a picture to a vector, a text to a vector, in batches, frozen or learning."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from kenthash.data.pictures import Filter, Pixels, Square
+from kenthash.encoders.onnx_encoder import Clean
 
 RGB = tuple[float, float, float]
 Tokens = Tensor | dict[str, Tensor]
@@ -32,6 +36,7 @@ class Encoder(nn.Module, ABC):
     mean: RGB
     std: RGB
     resample: Filter = "bicubic"
+    any_length: bool = True  # whether the text tower takes as many tokens as a text has
     # What one CPU core takes at once: larger batches fall out of its cache.
     picture_chunk: int = 8
     text_chunk: int = 32
@@ -61,6 +66,38 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def encode_texts(self, tokens: Tokens) -> Tensor:
         """Tokenized texts to vectors [B, text_dim]."""
+
+    @abstractmethod
+    def fast_tokenizer(self) -> tuple[Tokenizer, Clean, int | None]:
+        """What does the same as `tokenize` without PyTorch, for one text at a time: a tokenizer, how texts are cleaned
+        before it, and a token that becomes 0 after it."""
+
+    def picture_vectors(self, squares: Sequence[Pixels]) -> NDArray[np.float32]:
+        """The vectors of a few pictures, for whoever does not learn."""
+        with torch.inference_mode():
+            return self.encode_pictures(self.transform(squares)).float().cpu().numpy()
+
+    def text_vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            return self.encode_texts(self.tokenize(list(texts))).float().cpu().numpy()
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Within it, this thread and those that it starts compute on one core each: sums that several threads share
+        differ in the last digits."""
+        threads = torch.get_num_threads()
+        if threads == 1 or not self.on_cpu:
+            yield
+            return
+        torch.set_num_threads(1)  # also of threads that start later
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
     @property
     def device(self) -> torch.device:

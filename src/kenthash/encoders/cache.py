@@ -6,7 +6,7 @@ from pathlib import Path
 from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.readers.pack import is_pack
-from kenthash.encoders import encoder_name, load_encoder
+from kenthash.encoders import encoder_name, vector_encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import fingerprint
 from kenthash.encoders.pipeline import encode_dataset, existing_pack
@@ -26,5 +26,5 @@ def features_for(
     readable = re.sub(r"[^\w.-]+", "-", data.name)[:40]
     pack = (cache or cache_folder()) / "features" / f"{readable}-{key[:16]}"
     if existing_pack(pack, key) is None:
-        encode_dataset(data, load_encoder(encoder, device), pack)
+        encode_dataset(data, vector_encoder(encoder, device), pack)
     return FeaturePack.open(pack)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from kenthash.encoders.base import Encoder, Tokens
+from kenthash.encoders.onnx_encoder import Clean
 from kenthash.encoders.torchvision_shim import import_torchvision
 from kenthash.files import content_digest
 
@@ -64,6 +65,9 @@ class LightEncoder(Encoder):
             ids[row, : len(line.ids)] = torch.tensor(line.ids)
             mask[row, : len(line.ids)] = 1
         return {"input_ids": ids, "attention_mask": mask}
+
+    def fast_tokenizer(self) -> tuple[Tokenizer, Clean, int | None]:
+        return self._tokenizer, "", None
 
     def encode_pictures(self, pictures: Tensor) -> Tensor:
         pictures = pictures.to(self.device, memory_format=torch.channels_last)

@@ -10,11 +10,13 @@ from threading import Lock
 from typing import Any
 
 import torch
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kenthash.encoders.base import Encoder, Tokens
 from kenthash.encoders.hub import fetch, hub_file
+from kenthash.encoders.onnx_encoder import Clean
 from kenthash.encoders.openclip_source import Source, find_source
 from kenthash.encoders.openclip_weights import load_weights
 from kenthash.encoders.torchvision_shim import import_torchvision
@@ -52,8 +54,12 @@ class OpenClipEncoder(Encoder):
         self._context: int = self.model.context_length  # type: ignore[assignment]
         self._byte_pairs = isinstance(self._tokenizer, open_clip.SimpleTokenizer)
         # In a causal tower that is read at the end token, nothing behind that token has a say.
-        self._causal = isinstance(self.model, open_clip.CLIP) and self.model.text_pool_type == "argmax"
-        self._causal = self._causal and self.model.attn_mask is not None and self._byte_pairs
+        self._causal = (
+            self._context > MAX_TOKENS
+            and isinstance(self.model, open_clip.CLIP)
+            and self.model.text_pool_type == "argmax"
+        )
+        self.any_length = self._causal = self._causal and self.model.attn_mask is not None and self._byte_pairs
         self.settle()
         for name, parameter in self.model.named_parameters():
             if name.startswith("logit_"):  # of the contrastive loss: no part of either tower
@@ -70,6 +76,13 @@ class OpenClipEncoder(Encoder):
             ends = tokens.argmax(dim=-1)  # the end token has the highest number; 0 is padding, but also "!"
             return tokens[:, : int(ends.max()) + 1] if len(tokens) else tokens
         return F.pad(tokens, (0, self._context - tokens.shape[1]))
+
+    def fast_tokenizer(self) -> tuple[Tokenizer, Clean, int | None]:
+        if self._byte_pairs:
+            longest = min(MAX_TOKENS, self._context)
+            tokenizer = _byte_pair_tokenizer(self._tokenizer, longest, 0 if self.any_length else self._context)
+            return tokenizer, _cleaning(self._tokenizer), None
+        return _hub_tokenizer(self._tokenizer, self._context, self.name)
 
     def encode_pictures(self, pictures: Tensor) -> Tensor:
         vectors: Tensor = self.model.encode_image(pictures.to(self.device))  # type: ignore[operator]
@@ -89,13 +102,55 @@ def _encode_causal(model: Any, tokens: Tensor) -> Tensor:
     length = tokens.shape[1]
     states = model.token_embedding(tokens) + model.positional_embedding[:length]
     states = model.ln_final(model.transformer(states, attn_mask=model.attn_mask[:length, :length]))
-    at_end = states[torch.arange(len(tokens), device=tokens.device), tokens.argmax(dim=-1)]
+    at_end = states[torch.arange(tokens.shape[0], device=tokens.device), tokens.argmax(dim=-1)]
     projection = model.text_projection
     if projection is None:
         vectors: Tensor = at_end
     else:
         vectors = projection(at_end) if isinstance(projection, nn.Linear) else at_end @ projection
     return vectors
+
+
+def _byte_pair_tokenizer(own: Any, longest: int, padded: int) -> Tokenizer:
+    """open_clip's tokenizer of byte pairs as one of the tokenizers library, which needs neither open_clip nor torch."""
+    tokenizer = Tokenizer(models.BPE(vocab=own.encoder, merges=list(own.bpe_ranks), end_of_word_suffix="</w>"))
+    words = Regex(r"(?i)'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(words, "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    ends = {own.decoder[number]: number for number in (own.sot_token_id, own.eot_token_id)}
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=" $A ".join(ends), special_tokens=list(ends.items())
+    )
+    tokenizer.enable_truncation(longest)
+    if padded:
+        tokenizer.enable_padding(length=padded, pad_id=0)
+    return tokenizer
+
+
+def _hub_tokenizer(own: Any, context: int, name: str) -> tuple[Tokenizer, Clean, int | None]:
+    """The fast tokenizer inside one from the hub, set as open_clip sets it at every call."""
+    inner: Any = getattr(own, "tokenizer", None)
+    custom: str = getattr(own, "tokenizer_mode", "")
+    if custom or not getattr(inner, "is_fast", False):
+        raise KenthashError(f"{name}: its tokenizer has no fast form, so it cannot be exported to ONNX")
+    tokenizer = Tokenizer.from_str(inner.backend_tokenizer.to_str())
+    tokenizer.enable_truncation(context)
+    tokenizer.enable_padding(
+        length=context, pad_id=inner.pad_token_id, pad_token=inner.pad_token, direction=inner.padding_side
+    )
+    return tokenizer, _cleaning(own), inner.sep_token_id if getattr(own, "strip_sep_token", False) else None
+
+
+def _cleaning(own: Any) -> Clean:
+    """Which of open_clip's cleaning functions a tokenizer applies: it keeps the function, not its name."""
+    import open_clip
+
+    names: tuple[Clean, ...] = ("whitespace", "lower", "canonicalize")
+    return next(name for name in names if own.clean_fn is open_clip.tokenizer.get_clean_fn(name))
 
 
 def _build(source: Source) -> tuple[nn.Module, dict[str, Any]]:

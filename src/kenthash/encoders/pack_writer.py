@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
 from kenthash.data.pictures import PIPELINE
-from kenthash.encoders.base import Encoder
 from kenthash.encoders.fingerprint import picture_items
 from kenthash.encoders.shards import discard, load_shard
+from kenthash.encoders.stream import VectorEncoder
 from kenthash.errors import DataError
 from kenthash.files import atomic_write, sync_folder, write_json
 
 
 def write_pack(
-    dataset: Dataset, encoder: Encoder, fingerprint: str, shards: list[Path], work: Path, out: Path
+    dataset: Dataset, encoder: VectorEncoder, fingerprint: str, shards: list[Path], work: Path, out: Path
 ) -> dict[int, str]:
     """Join the shards to a pack in the folder `work`, then rename that to `out`. Returns the skipped rows."""
     _, texts = picture_items(dataset)
@@ -48,7 +48,7 @@ def write_pack(
     return skipped
 
 
-def _meta(dataset: Dataset, encoder: Encoder, fingerprint: str, skipped: dict[int, str]) -> dict[str, Any]:
+def _meta(dataset: Dataset, encoder: VectorEncoder, fingerprint: str, skipped: dict[int, str]) -> dict[str, Any]:
     return {
         "name": dataset.name,
         "classes": dataset.classes,

@@ -13,12 +13,11 @@ import numpy as np
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.readers.pack import is_pack
-from kenthash.encoders.base import Encoder
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import earlier_fingerprint, fingerprint, picture_items
 from kenthash.encoders.pack_writer import write_pack
 from kenthash.encoders.shards import Shard, alone, discard, finished, gaps, save_shard
-from kenthash.encoders.stream import BATCH, Batch, Encoded, encode_stream
+from kenthash.encoders.stream import BATCH, Batch, Encoded, VectorEncoder, encode_stream
 from kenthash.errors import KenthashError, UsageError
 from kenthash.files import expand, read_json
 from kenthash.progress import bar
@@ -42,7 +41,7 @@ class EncodeReport:
         return self.encoded / self.seconds if self.encoded else 0.0
 
 
-def encode_dataset(dataset: Dataset, encoder: Encoder, out: Path, batch: int = BATCH) -> EncodeReport:
+def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: int = BATCH) -> EncodeReport:
     """Encode pictures and all texts of `dataset` into the feature pack `out`.
 
     Finished batches are kept in `OUT.partial/` until the pack is whole. A pack of the same items and encoder that is
@@ -98,7 +97,7 @@ def existing_pack(out: Path, key: str) -> EncodeReport | None:
     return EncodeReport(out, len(pack), len(pack.text), True, 0, 0, 0.0, skipped)
 
 
-def _earlier_key(dataset: Dataset, encoder: Encoder, out: Path) -> str | None:
+def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | None:
     """The fingerprint of a pack of these items that an earlier version made, if no picture is newer: such a pack is
     still used, though the last digits of its vectors would come out otherwise today."""
     meta = read_json(out / "meta.json") if is_pack(out) else None
@@ -114,7 +113,7 @@ def _earlier_key(dataset: Dataset, encoder: Encoder, out: Path) -> str | None:
     return key
 
 
-def _encode_gaps(dataset: Dataset, encoder: Encoder, folder: Path, batch: int) -> int:
+def _encode_gaps(dataset: Dataset, encoder: VectorEncoder, folder: Path, batch: int) -> int:
     """Encode the rows that are not there yet, a shard a batch. Returns how many were."""
     pictures, texts = picture_items(dataset)
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,19 +7,18 @@ take turns at the network.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
+from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from kenthash.cores import cores
 from kenthash.data.pictures import BadPicture, PictureInput, Pixels, Square, to_square
-from kenthash.encoders.base import Encoder
 
 BATCH = 64  # items that are best handed over at once
 AHEAD = 2  # batches that are worked on while one is handed over
@@ -27,6 +26,31 @@ AHEAD = 2  # batches that are worked on while one is handed over
 Vectors = NDArray[np.float32]
 PictureVectors = NDArray[np.float16]
 Decode = Callable[[PictureInput, Square], Pixels]
+
+
+class VectorEncoder(Protocol):
+    """What both kinds of encoders have in common: ONNX graphs (`OnnxEncoder`), and networks in PyTorch (`Encoder`)."""
+
+    spec: str
+    name: str
+    weights: str
+    towers: dict[str, str]
+    image_dim: int
+    text_dim: int
+    picture_chunk: int
+    text_chunk: int
+
+    @property
+    def on_cpu(self) -> bool: ...
+
+    def square(self) -> Square: ...
+
+    def picture_vectors(self, squares: Sequence[Pixels]) -> Vectors: ...
+
+    def text_vectors(self, texts: Sequence[str]) -> Vectors: ...
+
+    def one_thread(self) -> AbstractContextManager[object]:
+        """Within it, this thread and those that it starts compute on one core each."""
 
 
 @dataclass(frozen=True)
@@ -42,47 +66,31 @@ class Encoded:
     text: Vectors  # [T, Dt]
 
 
-def picture_vectors(encoder: Encoder, squares: Sequence[Pixels]) -> PictureVectors:
+def picture_vectors(encoder: VectorEncoder, squares: Sequence[Pixels]) -> PictureVectors:
     """The vectors of a few pictures, in the float16 of a feature pack: by way of a pack a picture has the same code.
 
     On a CPU one thread computes them, since sums that several threads share come out otherwise in the last digits.
     """
-    with _one_thread(encoder), torch.inference_mode(), np.errstate(over="ignore"):  # what is too large becomes infinite
-        return encoder.encode_pictures(encoder.transform(squares)).float().cpu().numpy().astype(np.float16)
+    with encoder.one_thread(), np.errstate(over="ignore"):  # what is too large becomes infinite
+        return encoder.picture_vectors(squares).astype(np.float16)
 
 
-@contextmanager
-def _one_thread(encoder: Encoder) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    if threads == 1 or encoder.device.type != "cpu":
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def encode_stream(encoder: Encoder, batches: Iterable[Batch], decode: Decode = to_square) -> Generator[Encoded]:
+def encode_stream(encoder: VectorEncoder, batches: Iterable[Batch], decode: Decode = to_square) -> Generator[Encoded]:
     """Encode batches in order, a few of them at a time. A folder's pictures, which anybody may have made, are to be
     decoded by a `DecoderPool`."""
-    on_cpu = encoder.device.type == "cpu"
-    threads = torch.get_num_threads()
-    workers = threads if on_cpu else min(16, cores())
-    turn: AbstractContextManager[object] = nullcontext() if on_cpu else Lock()
-    pool = ThreadPoolExecutor(workers, "encode", initializer=torch.set_num_threads, initargs=(1,))
+    turn: AbstractContextManager[object] = nullcontext() if encoder.on_cpu else Lock()
+    pool = ThreadPoolExecutor(cores() if encoder.on_cpu else min(16, cores()), "encode")
     waiting: deque[_Pending] = deque()
-    try:
-        for batch in batches:
-            waiting.append(_Pending(encoder, batch, decode, pool, turn))
-            if len(waiting) > AHEAD:
+    with encoder.one_thread():
+        try:
+            for batch in batches:
+                waiting.append(_Pending(encoder, batch, decode, pool, turn))
+                if len(waiting) > AHEAD:
+                    yield waiting.popleft().gather()
+            while waiting:
                 yield waiting.popleft().gather()
-        while waiting:
-            yield waiting.popleft().gather()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # a worker's setting is also the default of threads that start later
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 class _Pending:
@@ -90,14 +98,14 @@ class _Pending:
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: VectorEncoder,
         batch: Batch,
         decode: Decode,
         pool: ThreadPoolExecutor,
         turn: AbstractContextManager[object],
     ) -> None:
         self.encoder, self.batch = encoder, batch
-        on_cpu = encoder.device.type == "cpu"
+        on_cpu = encoder.on_cpu
         self.pictures: list[tuple[list[int], Future[tuple[PictureVectors, dict[int, str]]]]] = []
         size = encoder.picture_chunk if on_cpu else max(1, len(batch.pictures))
         for rows in _chunks(range(len(batch.pictures)), size):
@@ -128,7 +136,7 @@ def _chunks(rows: Iterable[int], size: int) -> list[list[int]]:
 
 
 def _encode_pictures(
-    encoder: Encoder, sources: list[PictureInput], decode: Decode, turn: AbstractContextManager[object]
+    encoder: VectorEncoder, sources: list[PictureInput], decode: Decode, turn: AbstractContextManager[object]
 ) -> tuple[PictureVectors, dict[int, str]]:
     squares: dict[int, Pixels] = {}
     bad: dict[int, str] = {}
@@ -146,8 +154,6 @@ def _encode_pictures(
     return vectors, bad
 
 
-def _encode_texts(encoder: Encoder, texts: list[str], turn: AbstractContextManager[object]) -> Vectors:
-    tokens = encoder.tokenize(texts)
-    with turn, torch.inference_mode():
-        vectors: Vectors = encoder.encode_texts(tokens).float().cpu().numpy()
-    return vectors
+def _encode_texts(encoder: VectorEncoder, texts: list[str], turn: AbstractContextManager[object]) -> Vectors:
+    with turn:
+        return encoder.text_vectors(texts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kenthash.files import atomic_write
 
 if TYPE_CHECKING:
-    from kenthash.model.hasher import HasherConfig
+    from kenthash.model.config import HasherConfig
 
 USE = """\
 ```python

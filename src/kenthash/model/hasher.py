@@ -1,109 +1,89 @@
-"""A trained hasher: pictures and texts to packed codes.
+"""A trained hasher: pictures and texts to packed codes, on onnxruntime.
 
     from kenthash import Hasher
     hasher = Hasher.load("runs/scenes-64")
     codes = hasher.encode_texts(["two dogs and a kite", "a boat"])  # uint8 [2, bits / 8]
     code = hasher.encode_texts("two dogs and a kite")  # uint8 [1, bits / 8], as `Index.search` takes it
 
-It holds two heads and, where the encoder was trained too, the encoder's weights. Proxies, losses and optimisers stay
-behind: encoding costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
+It holds the graphs of two heads and of the encoder before them. Proxies, losses and optimisers stay behind, and PyTorch
+with them: encoding costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
+
+An item has the same code in any batch and for any number of threads (see `encoders.graph`).
 """
 
 import logging
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
 
 from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import BadPicture, PictureInput
-from kenthash.encoders import Encoder, check_device, load_encoder
+from kenthash.encoders import open_encoder
 from kenthash.encoders.features import FeaturePack, bad_rows
+from kenthash.encoders.graph import Graph, check_file, check_runtime_device
+from kenthash.encoders.onnx_encoder import ABOUT, OnnxEncoder
 from kenthash.encoders.stream import BATCH, Batch, encode_stream
-from kenthash.errors import DataError, UsageError
-from kenthash.files import atomic_write, read_json, write_json
-from kenthash.model.card import write_card
-from kenthash.model.heads import HeadConfig, make_head
-
-FORMAT = 1
-LEAST = 8  # rows of a product: with fewer, other sums are made in another order and the last digits differ
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.files import cache_folder, content_digest, read_json, write_json
+from kenthash.model.config import HasherConfig, model_folder, read_config
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class HasherConfig:
-    bits: int
-    image_dim: int
-    text_dim: int
-    image_head: HeadConfig
-    text_head: HeadConfig
-    encoder: str  # the spec that `load_encoder` takes; "" where vectors came from elsewhere
-    encoder_trained: bool = False  # then the encoder's weights are saved with the heads
-    encoder_weights: str = ""  # `Encoder.weights` in training; "" where that is not known, or where they are saved here
-    about: dict[str, Any] = field(default_factory=dict)  # for the card: method, data, seed, epoch
+GRAPHS = "graphs.json"  # of a folder in the cache: the digests of its files
 
 
 class Hasher:
-    """Two heads, and the encoder before them. `load` brings one back that `kenthash train` has made.
+    """Two heads, and the encoder before them: `load` opens what `kenthash train` has made.
 
-    One of its own making, untrained, for vectors of 5 and 3 dimensions:
+    One that has learnt nothing, for vectors of 5 and 3 dimensions:
 
+        >>> from tempfile import TemporaryDirectory
+        >>> from kenthash.model.config import HeadConfig
+        >>> from kenthash.model.network import HashNetwork
         >>> head = HeadConfig()
-        >>> hasher = Hasher(HasherConfig(16, image_dim=5, text_dim=3, image_head=head, text_head=head, encoder=""))
-        >>> hasher.encode_text_features(np.ones((4, 3))).shape  # four codes of two bytes
+        >>> config = HasherConfig(16, image_dim=5, text_dim=3, image_head=head, text_head=head, encoder="")
+        >>> with TemporaryDirectory() as folder:
+        ...     HashNetwork(config).save(folder)
+        ...     Hasher.load(folder).encode_text_features(np.ones((4, 3))).shape  # four codes of two bytes
         (4, 2)
     """
 
-    def __init__(self, config: HasherConfig, encoder: Encoder | None = None) -> None:
+    def __init__(self, config: HasherConfig, folder: Path, graphs: dict[str, str], device: str = "cpu") -> None:
+        """`folder` holds the files that `graphs` names, with their digests. `load` knows both."""
+        self.config, self.device = config, device
+        self._folder, self._graphs = folder, graphs
+        self._image_head = self._head("image_head.onnx", config.image_dim)
+        self._text_head = self._head("text_head.onnx", config.text_dim)
+        self._encoder: OnnxEncoder | None = None
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "auto") -> "Hasher":
+        """Load a model folder, or the model of a run folder, onto a device: `cpu`, `cuda`, `cuda:1` ..., where `auto`
+        is a GPU if onnxruntime has one."""
+        device = check_runtime_device(device)
+        folder = model_folder(Path(folder))
+        config = read_config(folder / "config.json")
         check_bits(config.bits)
-        self.config = config
-        self.image_head = make_head(config.image_dim, config.bits, config.image_head)
-        self.text_head = make_head(config.text_dim, config.bits, config.text_head)
-        self._encoder = encoder
+        if config.graphs:
+            return cls(config, folder, config.graphs, device)
+        cached = _exported(folder, config)
+        return cls(config, cached, read_json(cached / GRAPHS), device)
 
     @property
     def bits(self) -> int:
         return self.config.bits
 
     @property
-    def device(self) -> torch.device:
-        return next(self.image_head.parameters()).device
-
-    @property
-    def encoder(self) -> Encoder:
-        """Loaded when first asked for: a model of feature vectors never needs one."""
+    def encoder(self) -> OnnxEncoder:
+        """Opened when first asked for: a model of feature vectors never needs one."""
         if self._encoder is None:
-            if not self.config.encoder:
-                raise UsageError(
-                    "this model was trained on vectors from elsewhere and cannot read pictures or texts itself: "
-                    "encode your data with `kenthash encode` and train on that pack"
-                )
-            self._encoder = self._load_encoder()
+            self._encoder = self._open_encoder()
         return self._encoder
-
-    def _load_encoder(self) -> Encoder:
-        """The encoder with the weights that it had in training: codes by others would have no distance to them."""
-        spec, wanted = self.config.encoder, self.config.encoder_weights
-        encoder = load_encoder(spec, str(self.device))
-        if not wanted:
-            log.info("%s: the model does not say which weights its encoder had in training", spec)
-        elif encoder.weights != wanted:
-            raise DataError(
-                f"{spec}: has other weights now than those that the model was trained with (digest "
-                f"{encoder.weights[:12]}, not {wanted[:12]}): put these back, or train a new model"
-            )
-        return encoder
 
     def encode_image_features(self, features: NDArray[np.floating[Any]]) -> Codes:
         return pack(self.image_outputs(features))
@@ -113,27 +93,16 @@ class Hasher:
 
     def image_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Outputs before signing, in [-1, 1]: for study only. Codes come from the `encode_` methods."""
-        return self._outputs(self.image_head, features, self.config.image_dim)
+        return self._outputs(self._image_head, features, self.config.image_dim)
 
     def text_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        return self._outputs(self.text_head, features, self.config.text_dim)
-
-    def _outputs(self, head: nn.Module, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
-        if features.ndim != 2 or features.shape[1] != dim:
-            raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
-        if head.training:  # not every time: a head may have to prepare itself, and a server asks from several threads
-            head.eval()
-        outputs: list[Tensor] = []
-        with torch.inference_mode():
-            for part in _chunks(features):
-                rows = np.zeros((max(len(part), LEAST), dim), np.float32)
-                rows[: len(part)] = part
-                outputs.append(head(torch.from_numpy(rows).to(self.device))[: len(part)].cpu())
-        return torch.cat(outputs).numpy()
+        return self._outputs(self._text_head, features, self.config.text_dim)
 
     def encode_pictures(self, pictures: PictureInput | str | Sequence[PictureInput | str]) -> Codes:
         """Codes [n, bits / 8] of pictures: paths, file contents or Pillow images. One alone gives [1, bits / 8].
-        `BadPicture` where one cannot be used."""
+
+        A picture that cannot be used is a `BadPicture`.
+        """
         given = [pictures] if isinstance(pictures, PictureInput | str) else pictures
         sources = [Path(picture) if isinstance(picture, str) else picture for picture in given]
         batches = (Batch(sources[start : start + BATCH], []) for start in range(0, len(sources), BATCH))
@@ -182,99 +151,63 @@ class Hasher:
 
     def encode_texts(self, texts: str | Sequence[str]) -> Codes:
         """Codes [n, bits / 8] of texts. One string alone gives [1, bits / 8]."""
-        if isinstance(texts, str):
-            texts = [texts]
+        given = [texts] if isinstance(texts, str) else list(texts)
+        if len(given) == 1:  # not worth the threads of a stream
+            return self.encode_text_features(self.encoder.text_vectors(given))
+        parts = [np.empty((0, self.bits // 8), np.uint8)]
+        batches = (Batch([], given[start : start + BATCH]) for start in range(0, len(given), BATCH))
+        with closing(encode_stream(self.encoder, batches)) as stream:
+            parts += [self.encode_text_features(encoded.text) for encoded in stream]
+        return np.concatenate(parts)
 
-        def features(part: Sequence[str]) -> Tensor:
-            return self.encoder.encode_texts(self.encoder.tokenize(list(part)))
+    def _outputs(self, head: Graph, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
+        if features.ndim != 2 or features.shape[1] != dim:
+            raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
+        outputs = np.empty((len(features), self.bits), np.float32)
+        for row in range(len(features)):
+            outputs[row] = head.run({head.inputs[0]: np.asarray(features[row : row + 1], np.float32)})
+        return outputs
 
-        return self._in_batches(texts, self.encoder.text_chunk, features, self.encode_text_features)
+    def _head(self, name: str, dim: int) -> Graph:
+        if name not in self._graphs:
+            raise DataError(f"{self._folder}: its configuration names no {name}: copy the model again")
+        head = Graph(self._folder / name, self._graphs[name], self.device)
+        if head.widths != (dim, self.bits):
+            raise DataError(
+                f"{self._folder / name}: takes {head.widths[0]} values and gives {head.widths[1]}, "
+                f"but config.json says {dim} and {self.bits}"
+            )
+        return head
 
-    def _in_batches(
-        self,
-        items: Sequence[Any],
-        size: int,
-        features: Callable[[Sequence[Any]], Tensor],
-        encode: Callable[[NDArray[np.floating[Any]]], Codes],
-    ) -> Codes:
-        if not len(items):
-            return np.empty((0, self.bits // 8), np.uint8)
-        with torch.inference_mode():
-            parts = [features(items[i : i + size]).float().cpu().numpy() for i in range(0, len(items), size)]
-        return encode(np.concatenate(parts))
+    def _open_encoder(self) -> OnnxEncoder:
+        config = self.config
+        if not config.encoder:
+            raise UsageError(
+                "this model was trained on vectors from elsewhere and cannot read pictures or texts itself: "
+                "encode your data with `kenthash encode` and train on that pack"
+            )
+        if not config.encoder_trained:
+            if not config.encoder_weights:
+                log.info("%s: the model does not say which weights its encoder had in training", config.encoder)
+            return open_encoder(config.encoder, self.device, config.encoder_weights)
+        about = self._folder / "encoder" / ABOUT
+        check_file(about, self._graphs.get(f"encoder/{ABOUT}"))
+        return OnnxEncoder(about.parent, self.device)
 
-    def modules(self) -> nn.ModuleDict:
-        """What is saved: the heads, and the encoder where it was trained."""
-        parts: dict[str, nn.Module] = {"image_head": self.image_head, "text_head": self.text_head}
-        if self.config.encoder_trained:
-            parts["encoder"] = self.encoder
-        return nn.ModuleDict(parts)
 
-    def save(self, folder: Path | str) -> None:
-        """Write `config.json`, `model.safetensors` and a card (README.md); the configuration last, so that a folder
-        with one is whole."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.modules().state_dict().items()}
-        with atomic_write(folder / "model.safetensors") as stream:
-            stream.write(save(weights))
-        write_card(folder / "README.md", self.config)
-        write_json(folder / "config.json", {"format": FORMAT, **asdict(self.config)})
-
-    @classmethod
-    def load(cls, folder: Path | str, device: str = "auto") -> "Hasher":
-        """Load a model folder, or the model of a run folder.
-
-        The device is `cpu`, `cuda`, `cuda:1` ..., or `auto`: a GPU where there is one.
-        """
-        device = check_device(device)
-        folder = Path(folder)
-        if (folder / "model" / "config.json").is_file():
-            folder = folder / "model"
-        if not (folder / "config.json").is_file():
-            raise DataError(f"{folder}: no config.json here, so not a saved model: `kenthash train` makes one")
-        config = _read_config(folder / "config.json")
-        encoder = load_encoder(config.encoder, pretrained=False) if config.encoder_trained else None
+def _exported(folder: Path, config: HasherConfig) -> Path:
+    """The graphs, in the user's cache, of a model that was saved without any: by an older version of kenthash."""
+    digest = content_digest(folder / "config.json", folder / "model.safetensors")
+    cached = cache_folder() / "models" / digest[:32]
+    if not (cached / GRAPHS).is_file():
         try:
-            weights = load_file(folder / "model.safetensors")
-            _check_sizes(config, weights)
-            hasher = cls(config, encoder)
-            hasher.modules().load_state_dict(weights)
-        except (OSError, SafetensorError, RuntimeError, TypeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise DataError(f"{folder / 'model.safetensors'}: not the weights of config.json: {reason}") from error
-        hasher.modules().to(device)
-        hasher.image_head.eval()
-        hasher.text_head.eval()
-        return hasher
+            from kenthash.model.network import HashNetwork
 
-
-def _read_config(path: Path) -> HasherConfig:
-    values = read_json(path)
-    if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-        raise DataError(f"{path}: not a model of format {FORMAT}: it was written by another version of kenthash")
-    try:
-        for head in ("image_head", "text_head"):
-            values[head] = HeadConfig(**values[head])
-        config = HasherConfig(**values)
-    except (TypeError, KeyError, UsageError) as error:
-        raise DataError(f"{path}: not a model configuration: {error}") from error
-    kinds = {"bits": int, "image_dim": int, "text_dim": int, "encoder": str, "encoder_weights": str, "about": dict}
-    for name, kind in kinds.items():
-        value = getattr(config, name)
-        if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
-            raise DataError(f"{path}: not a model configuration: {name} is {value!r}")
-    return config
-
-
-def _check_sizes(config: HasherConfig, weights: dict[str, Tensor]) -> None:
-    """Whether the weights have the sizes of the configuration, before memory is taken for these."""
-    with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch remarks that nothing is copied to `meta`
-        for name, dim in (("image_head", config.image_dim), ("text_head", config.text_dim)):
-            head = nn.ModuleDict({name: make_head(dim, config.bits, getattr(config, name))})
-            head.load_state_dict({key: value for key, value in weights.items() if key.startswith(f"{name}.")})
-
-
-def _chunks(features: NDArray[np.floating[Any]], size: int = 4096) -> list[NDArray[np.floating[Any]]]:
-    return [features[i : i + size] for i in range(0, max(len(features), 1), size)]
+            network = HashNetwork.load(folder, "cpu")
+        except ImportError as error:
+            raise KenthashError(
+                f"{folder}: saved without ONNX graphs, by an older version: PyTorch makes them, once: "
+                "pip install 'kenthash[train]'"
+            ) from error
+        write_json(cached / GRAPHS, network.write_graphs(cached))
+    return cached

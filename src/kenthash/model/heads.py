@@ -5,41 +5,14 @@ method that trained it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from kenthash.errors import UsageError
+from kenthash.model.config import HeadConfig
 from kenthash.model.dropout import SharedDropout
-
-MAX_HIDDEN = 1 << 20
-
-
-@dataclass(frozen=True)
-class HeadConfig:
-    """The width `hidden` is read by the kind: 0 is the field's head, Linear(D→K), for `tanh`, and 4D for `residual`."""
-
-    kind: str = "tanh"
-    hidden: int = 0
-    dropout: float = 0.2
-    slope: float = 1.0  # of the tanh of `mlp` at the end of training
-
-    def __post_init__(self) -> None:
-        if self.kind not in HEADS:
-            raise UsageError(f"head kind {self.kind!r}: choose one of {', '.join(HEADS)}")
-        if self.kind in NEED_HIDDEN and self.hidden == 0:
-            raise UsageError(f"head kind {self.kind} needs hidden units: set head.hidden, for example 128")
-        if self.hidden > MAX_HIDDEN:
-            raise UsageError(f"head.hidden: {self.hidden:,} is more than {MAX_HIDDEN:,} units")
-        if self.hidden < 0 or not 0 <= self.dropout < 1:
-            raise UsageError(f"head: hidden must be 0 or more and dropout in [0, 1), not {self.hidden}, {self.dropout}")
-        if not 1 <= self.slope <= 100:
-            raise UsageError(f"head.slope: {self.slope:g} is not between 1 and 100")
-        if self.slope > 1 and self.kind != "mlp":
-            raise UsageError(f"head.slope is for head kind mlp, not {self.kind}: set head.slope=1")
 
 
 class Standardise(nn.Module):
@@ -228,8 +201,6 @@ HEADS: dict[str, Callable[[int, int, HeadConfig], nn.Module]] = {
     "residual": ResidualHead,
     "householder": HouseholderHead,
 }
-# What these kinds cannot do without.
-NEED_HIDDEN = ("mlp", "softmax_pair", "tanh_mlp")
 
 
 def make_head(dim: int, bits: int, config: HeadConfig) -> nn.Module:

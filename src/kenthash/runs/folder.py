@@ -18,10 +18,10 @@ from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
 from kenthash.data.readers.pack import is_pack
 from kenthash.data.splits import Rows, Split
-from kenthash.encoders import Encoder
+from kenthash.encoders.base import Encoder
 from kenthash.encoders.cache import features_for
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.model.hasher import Hasher
+from kenthash.model.network import HashNetwork
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe
 from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Source, head_outputs
 
@@ -78,7 +78,7 @@ class Run:
     path: Path
     recipe: Recipe
     split: Split
-    hasher: Hasher
+    network: HashNetwork
 
     @classmethod
     def open(cls, path: Path, device: str = "auto") -> "Run":
@@ -88,24 +88,24 @@ class Run:
         if not (path / "model" / "config.json").is_file():
             raise DataError(f"{path}: training has not finished: go on with `kenthash train --resume --out {path}`")
         recipe = make_recipe(read_recipe(path / "recipe.yaml"))
-        return cls(path, recipe, Split.load(path / "split.npz"), Hasher.load(path, device))
+        return cls(path, recipe, Split.load(path / "split.npz"), HashNetwork.load(path, device))
 
     def source(self) -> Source:
         """The run's data, on the device of its model."""
-        encoder = self.hasher.encoder if self.hasher.config.encoder_trained else None
-        source = open_source(self.recipe, self.hasher.device, encoder)
+        encoder = self.network.encoder if self.network.config.encoder_trained else None
+        source = open_source(self.recipe, self.network.device, encoder)
         if self.split.items != len(source.dataset):
             now, then = len(source.dataset), self.split.items
             raise DataError(
                 f"{self.recipe.data}: has {now} items now, and had {then} when {self.path} was trained on it"
             )
-        if len({source.encoder_weights, self.hasher.config.encoder_weights} - {""}) > 1:
+        if len({source.encoder_weights, self.network.config.encoder_weights} - {""}) > 1:
             raise DataError(
                 f"{self.recipe.data}: its vectors are by other weights of the encoder than the model of {self.path} "
                 "was trained with: encode the data as it was for training"
             )
         for tower in ("image", "text"):
-            given, taken = getattr(source, f"{tower}_dim"), getattr(self.hasher.config, f"{tower}_dim")
+            given, taken = getattr(source, f"{tower}_dim"), getattr(self.network.config, f"{tower}_dim")
             if given != taken:
                 raise DataError(
                     f"{self.recipe.data}: its {tower} vectors have {given} dimensions, but the model of {self.path} "
@@ -114,4 +114,4 @@ class Run:
         return source
 
     def outputs(self, source: Source, rows: Rows) -> Outputs:
-        return head_outputs(self.hasher, source, rows)
+        return head_outputs(self.network, source, rows)

@@ -48,7 +48,7 @@ class Recorder:
         """Record the state after `epoch` epochs. The first, before training, also says which items are recorded."""
         if epoch == 0:
             _write(self.folder / "rows.npz", {"train": self.train, "validation": self.validation})
-        outputs = head_outputs(self.training.hasher, self.training.source, self.rows)
+        outputs = head_outputs(self.training.network, self.training.source, self.rows)
         values: dict[str, Any] = {}
         with torch.inference_mode():
             for side, h in (("image", outputs.image), ("text", outputs.text)):

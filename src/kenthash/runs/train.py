@@ -150,7 +150,7 @@ def _epochs(
             record["seconds"] = round(time.perf_counter() - began, 3)
             # Under `paper` the last epoch's weights are kept: the field chooses among figures, in the report.
             if split.protocol == "paper" or record["score"] > max((r["score"] for r in history), default=-1.0):
-                best = copy_of(training.hasher.modules())
+                best = copy_of(training.network.modules())
             history.append(record)
             if recorder is not None:  # before the checkpoint, which then never is ahead of the record
                 recorder.write(number + 1)
@@ -167,7 +167,7 @@ def _watch(training: Training, source: Source, split: Split, events: Events, ste
     labels = source.dataset.labels
 
     def codes(rows: Rows) -> tuple[Any, Any]:
-        outputs = head_outputs(training.hasher, source, rows)
+        outputs = head_outputs(training.network, source, rows)
         events.scalars(step, {"balance/image": balance(outputs.image), "balance/text": balance(outputs.text)})
         return pack(outputs.image), pack(outputs.text)
 
@@ -201,8 +201,8 @@ def _save(training: Training, best: dict[str, Tensor], history: list[Record], ou
     """The chosen weights become the model; its configuration is written last, so a run with one is finished."""
     if not best:
         raise DataError(f"{out}: the checkpoint holds no weights: remove {out / 'checkpoint'} to start anew")
-    recipe, hasher = training.recipe, training.hasher
-    hasher.modules().load_state_dict(best)
+    recipe, network = training.recipe, training.network
+    network.modules().load_state_dict(best)
     chosen = max(history, key=lambda r: r["score"]) if recipe.protocol == "honest" else history[-1]
     about = {
         "method": recipe.method,
@@ -211,6 +211,6 @@ def _save(training: Training, best: dict[str, Tensor], history: list[Record], ou
         "protocol": recipe.protocol,
         "epoch": f"{chosen['epoch']} of {recipe.epochs}",
     }
-    hasher.config = replace(hasher.config, about=about)
+    network.config = replace(network.config, about=about)
     write_json(out / "history.json", history)
-    hasher.save(out / "model")
+    network.save(out / "model")

@@ -15,8 +15,9 @@ from kenthash.data.splits import Rows
 from kenthash.errors import KenthashError, UsageError
 from kenthash.evaluation.inputs import Labels
 from kenthash.methods import METHODS, Batch, Method, Shapes, settings_of
-from kenthash.model.hasher import Hasher, HasherConfig
+from kenthash.model.config import HasherConfig
 from kenthash.model.heads import MlpHead, Standardise
+from kenthash.model.network import HashNetwork
 from kenthash.progress import track
 from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
 from kenthash.training.optimizers import clip_each, make_optimizer, rate_factor, set_rate
@@ -55,14 +56,14 @@ class Training:
             encoder_trained=trained is not None,
             encoder_weights=source.encoder_weights,
         )
-        self.hasher = Hasher(config, trained)
+        self.network = HashNetwork(config, trained)
         self._standardise()
         kind = METHODS[recipe.method]
         shapes = Shapes(labels.shape[1], recipe.bits, source.image_dim, source.text_dim, len(rows))
         self.method: Method = kind(shapes, settings_of(kind, recipe.settings))
-        self.modules = nn.ModuleDict({"hasher": self.hasher.modules(), "method": self.method}).to(device)
+        self.modules = nn.ModuleDict({"hasher": self.network.modules(), "method": self.method}).to(device)
 
-        heads = [p for head in (self.hasher.image_head, self.hasher.text_head) for p in head.parameters()]
+        heads = [p for head in (self.network.image_head, self.network.text_head) for p in head.parameters()]
         backbone = [p for p in trained.parameters() if p.requires_grad] if trained is not None else []
         self.encoding = heads + backbone
         main = make_optimizer(recipe.optimizer, [(heads, recipe.optimizer.lr), (backbone, recipe.encoder.lr)])
@@ -78,7 +79,7 @@ class Training:
                 self.source.vectors(some, np.zeros_like(some))
                 for some in np.array_split(rows, -(-len(rows) // self.batch))  # as many pictures as a step would hold
             ]
-        heads = (self.hasher.image_head, self.hasher.text_head)
+        heads = (self.network.image_head, self.network.text_head)
         for head, vectors in zip(heads, zip(*parts, strict=True), strict=True):
             for module in (m for m in head.modules() if isinstance(m, Standardise)):
                 module.fit(torch.cat(vectors).cpu())
@@ -102,14 +103,14 @@ class Training:
 
     def step(self, items: Rows, captions: Rows, done: int, log: StepLog) -> dict[str, float]:
         total = self.recipe.epochs * self.steps
-        for head in (self.hasher.image_head, self.hasher.text_head):
+        for head in (self.network.image_head, self.network.text_head):
             if isinstance(head, MlpHead):
                 head.steepen(done / total)
         rows = self.rows[items]
         image, text = self.source.vectors(rows[self.own], captions[self.own], train=True)
         batch = Batch(
-            x=gather(self.hasher.image_head(image)),
-            t=gather(self.hasher.text_head(text)),
+            x=gather(self.network.image_head(image)),
+            t=gather(self.network.text_head(text)),
             labels=self.labels[torch.from_numpy(rows)],
             image_features=gather(image.detach()),
             text_features=gather(text.detach()),

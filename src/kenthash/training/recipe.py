@@ -22,7 +22,7 @@ from kenthash.files import atomic_write
 from kenthash.hints import describe, fits
 from kenthash.methods import METHODS
 from kenthash.methods.base import settings_of
-from kenthash.model.heads import HeadConfig
+from kenthash.model.config import HeadConfig
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import BadPicture
 from kenthash.data.splits import Rows
-from kenthash.encoders import Encoder
+from kenthash.encoders.base import Encoder
 from kenthash.encoders.features import FeaturePack, bad_rows
 from kenthash.encoders.stream import BATCH, Batch, encode_stream
 from kenthash.errors import DataError
-from kenthash.model.hasher import Hasher
+from kenthash.model.network import HashNetwork
 
 Pair = tuple[Tensor, Tensor]  # image vectors [B, Di], text vectors [B, Dt]
 
@@ -114,15 +114,15 @@ class Outputs:
     text: NDArray[np.float32]
 
 
-def head_outputs(hasher: Hasher, source: Source, rows: Rows, batch: int = 1024) -> Outputs:
+def head_outputs(network: HashNetwork, source: Source, rows: Rows, batch: int = 1024) -> Outputs:
     """Outputs of `rows` with their first captions, dropout off."""
-    hasher.modules().eval()
+    network.modules().eval()
     images: list[Tensor] = []
     texts: list[Tensor] = []
     with torch.inference_mode():
         for start in range(0, len(rows), batch):
             part = rows[start : start + batch]
             image, text = source.vectors(part, np.zeros(len(part), np.int64))
-            images.append(hasher.image_head(image).cpu())
-            texts.append(hasher.text_head(text).cpu())
+            images.append(network.image_head(image).cpu())
+            texts.append(network.text_head(text).cpu())
     return Outputs(torch.cat(images).numpy(), torch.cat(texts).numpy())
