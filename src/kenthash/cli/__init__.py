@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from kenthash.cli import bench, data, export, index, search, serve, studies, train
-from kenthash.errors import KenthashError
+from kenthash.errors import KenthashError, missing_extra
 
 app = typer.Typer(
     name="kenthash",
@@ -74,6 +74,12 @@ def main() -> None:
     except KenthashError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        sys.exit(missing.exit_code)
     except OSError as error:  # such as a full disk or a read-only folder: not a fault of kenthash, so no trace
         logging.info("where it happened", exc_info=True)
         where = "" if error.filename is None else f"{error.filename}: "

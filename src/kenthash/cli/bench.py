@@ -81,6 +81,18 @@ def search(
     typer.echo(json.dumps({"searches": records, "index": index}) if as_json else render(records, index))
 
 
+@app.command("start")
+def start(
+    index: str | None = typer.Option(None, "--index", help="The index to search. [default: one made for this]"),
+    rounds: int = typer.Option(5, min=1, help="Runs of which the fastest counts."),
+    as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
+) -> None:
+    """One search from the shell in a fresh process, the time of `import kenthash`, and the size of a plain install."""
+    from kenthash.bench.start import bench_start
+
+    show(bench_start(index, rounds), as_json)
+
+
 @app.command("serve")
 def serve(
     items: int = typer.Option(1_000_000, min=1000, help="The number of codes in the index."),

