@@ -25,12 +25,12 @@ from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import read_json
 from kenthash.methods import METHODS
 from kenthash.model import Hasher
-from kenthash.runs.evaluate import evaluate_run
-from kenthash.runs.train import train_run
 from kenthash.search import Index, add_texts
 from kenthash.search.models import claim
 from kenthash.studies.controls import apply_control
+from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import Recipe, make_recipe
+from kenthash.training.train import train_run
 
 BITS = 64
 Row = tuple[str, float, float, int]  # name, mAP image → text, text → image, bytes an item

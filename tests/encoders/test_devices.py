@@ -17,9 +17,9 @@ from kenthash.cli import main
 from kenthash.errors import UsageError
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
-from kenthash.runs.evaluate import evaluate_run
-from kenthash.runs.train import train_run
+from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import make_recipe
+from kenthash.training.train import train_run
 
 COMMANDS = """
 import json, sys

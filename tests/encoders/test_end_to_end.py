@@ -10,9 +10,9 @@ from small_clip import write_clip
 
 from kenthash import Hasher
 from kenthash.errors import DataError
-from kenthash.runs.evaluate import evaluate_run
-from kenthash.runs.train import train_run
+from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import make_recipe
+from kenthash.training.train import train_run
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
 

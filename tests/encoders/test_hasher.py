@@ -16,9 +16,9 @@ from kenthash.encoders.pipeline import encode_dataset
 from kenthash.errors import DataError
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
-from kenthash.runs.evaluate import evaluate_run
-from kenthash.runs.train import train_run
+from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import make_recipe
+from kenthash.training.train import train_run
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ from kenthash.codes import pack as codes_of
 from kenthash.errors import DataError, UsageError
 from kenthash.files import read_json
 from kenthash.methods import METHODS
-from kenthash.runs.folder import Run
 from kenthash.studies.controls import CONTROLS
 from kenthash.studies.reproduce import reproduce
 from kenthash.studies.single import analyse, as_text
@@ -27,6 +26,7 @@ from kenthash.studies.study import Study
 from kenthash.studies.targets import TARGETS
 from kenthash.studies.targets.ablation import VARIANTS
 from kenthash.studies.targets.causes import variants
+from kenthash.training.run_folder import Run
 from packs import write_pack
 
 BITS = 16

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from kenthash.errors import DataError, UsageError
-from kenthash.runs.record import has_record, read_record
-from kenthash.runs.train import train_run
 from kenthash.studies.groups import read_groups
 from kenthash.studies.outcome import LeftOut, signed
 from kenthash.studies.reproduce import reproduce
@@ -20,6 +18,8 @@ from kenthash.studies.targets.causes import variants
 from kenthash.studies.targets.sensitivity import grid
 from kenthash.studies.targets.tsne import kinds_of
 from kenthash.training.recipe import make_recipe
+from kenthash.training.record import has_record, read_record
+from kenthash.training.train import train_run
 from packs import write_pack
 
 

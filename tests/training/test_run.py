@@ -23,13 +23,13 @@ from kenthash.cli import main
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.network import HashNetwork
-from kenthash.runs.evaluate import evaluate_run
-from kenthash.runs.folder import open_source, writing
-from kenthash.runs.record import read_record
-from kenthash.runs.train import train_run
 from kenthash.training.checkpoint import load_checkpoint
+from kenthash.training.evaluate import evaluate_run
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe, read_recipe
+from kenthash.training.record import read_record
+from kenthash.training.run_folder import open_source, writing
+from kenthash.training.train import train_run
 from packs import write_pack
 from processes import run_until, wait_until
 

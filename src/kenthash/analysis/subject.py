@@ -14,10 +14,10 @@ from kenthash.errors import DataError
 from kenthash.evaluation import Labels, Scores
 from kenthash.methods import METHODS
 from kenthash.proxies import ClassProxies
-from kenthash.runs.folder import Run
-from kenthash.runs.record import Record, read_record
 from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.loop import Training
+from kenthash.training.record import Record, read_record
+from kenthash.training.run_folder import Run
 from kenthash.training.sources import Outputs, Source, head_outputs
 
 

@@ -42,9 +42,9 @@ def train(
     import torch
 
     from kenthash.encoders import check_device
-    from kenthash.runs.evaluate import evaluate_run
-    from kenthash.runs.train import train_run
+    from kenthash.training.evaluate import evaluate_run
     from kenthash.training.recipe import find_recipe, make_recipe, parse_set, read_recipe
+    from kenthash.training.train import train_run
 
     layers = []
     if resume and (out / "recipe.yaml").is_file():
@@ -77,7 +77,7 @@ def evaluate(
         kenthash evaluate runs/scenes-64
         kenthash evaluate runs/scenes-64 --json | jq .i2t.map
     """
-    from kenthash.runs.evaluate import evaluate_run
+    from kenthash.training.evaluate import evaluate_run
 
     result = evaluate_run(run, data, ties.value, device=device)
     typer.echo(json.dumps(result.metrics) if as_json else result.text())

@@ -134,8 +134,8 @@ def check(job: Job) -> None:
 
 
 def _make(job: Job) -> None:
-    from kenthash.runs.evaluate import evaluate_run
-    from kenthash.runs.train import train_run
+    from kenthash.training.evaluate import evaluate_run
+    from kenthash.training.train import train_run
 
     train_run(make_recipe(job.layer), job.out, resume=True, quiet=True, record=job.record)
     if job.evaluate:

@@ -16,12 +16,12 @@ from kenthash.analysis.precision import NEAREST, precision_at_nearest, precision
 from kenthash.analysis.subject import Subject
 from kenthash.analysis.topology import cosines, nearest_proxy_cosine, topologies
 from kenthash.data.check import average_cooccurring_labels
-from kenthash.runs.folder import Run
-from kenthash.runs.record import has_record
 from kenthash.studies.groups import find_groups, read_groups
 from kenthash.studies.outcome import mean
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.training.checkpoint import FILE as CHECKPOINT
+from kenthash.training.record import has_record
+from kenthash.training.run_folder import Run
 
 
 def analyse(path: Path, data: Path | None = None, groups: Path | None = None, device: str = "auto") -> dict[str, Any]:

@@ -19,10 +19,10 @@ from kenthash.encoders.cache import features_for
 from kenthash.encoders.features import FeaturePack
 from kenthash.evaluation.inputs import Labels
 from kenthash.methods import METHODS
-from kenthash.runs.folder import Run
 from kenthash.studies.grid import Job, run_all
 from kenthash.studies.groups import find_groups, read_groups
 from kenthash.training.recipe import Recipe, make_recipe
+from kenthash.training.run_folder import Run
 from kenthash.training.sources import FeatureSource
 
 BASELINE, METHOD = "dsph", "kdph"  # the pair of the paper's analyses: point proxies and Kent proxies

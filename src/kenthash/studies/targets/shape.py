@@ -10,13 +10,13 @@ from kenthash.evaluation import paired_test
 from kenthash.evaluation.measures import Scores
 from kenthash.progress import track
 from kenthash.proxies.kinds import Kind
-from kenthash.runs.folder import Run
 from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
 from kenthash.studies.grid import run_all
 from kenthash.studies.outcome import Outcome, Picture, mean, signed
 from kenthash.studies.results import SIGNIFICANT
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
+from kenthash.training.run_folder import Run
 
 KINDS: dict[Kind, str] = {"kent": "Kent", "vmf": "vMF (β = 0)", "point": "point"}
 

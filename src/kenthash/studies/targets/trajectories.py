@@ -10,11 +10,11 @@ from kenthash.analysis.cooccurrence import companions, most_frequent
 from kenthash.analysis.plane import Plane, Travel, ellipse, kent_covariance, principal_plane, travel
 from kenthash.analysis.subject import Subject
 from kenthash.analysis.topology import cosines, unit
-from kenthash.runs.record import Epoch
 from kenthash.studies.drawing import MANY, QUIET, canvas, tidy
 from kenthash.studies.outcome import Outcome, Picture, mean
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
+from kenthash.training.record import Epoch
 
 SHOWN = 8  # the anchor and the classes most often seen with it
 SAMPLES = 60  # of each shown class, faint

@@ -19,13 +19,13 @@ from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of, per_query_ap
 from kenthash.evaluation.measures import mean_ap
 from kenthash.files import write_json
-from kenthash.runs.folder import LOCK, open_source, writing
-from kenthash.runs.record import Recorder
 from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoint
 from kenthash.training.distributed import processes, rank, wait_for_all
 from kenthash.training.events import Events, balance
 from kenthash.training.loop import Training
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_recipe
+from kenthash.training.record import Recorder
+from kenthash.training.run_folder import LOCK, open_source, writing
 from kenthash.training.sources import Source, head_outputs
 
 Record = dict[str, Any]
@@ -41,7 +41,7 @@ def train_run(
 ) -> bool:
     """Train `recipe` into the run folder `out`. A finished run is left as it is; an unfinished one needs `resume`.
 
-    With `record`, proxies and a sample of outputs are kept after every epoch (`runs/record.py`).
+    With `record`, proxies and a sample of outputs are kept after every epoch (`training/record.py`).
     Returns whether this is the first process of its group, which is the one to report.
     """
     device = device or torch.device(check_device("auto"))

@@ -15,7 +15,7 @@ from kenthash.evaluation.inputs import Ties
 from kenthash.evaluation.protocols import EpochScore, honest_epoch, paper_number
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import atomic_write, read_json, write_json
-from kenthash.runs.folder import Run, writing
+from kenthash.training.run_folder import Run, writing
 
 TOWERS = {"i2t": ("image", "text"), "t2i": ("text", "image"), "i2i": ("image", "image"), "t2t": ("text", "text")}
 
