@@ -8,13 +8,13 @@ import torch
 from loss_cases import BITS, ITEMS, LABELS, Array, agree, cosine, outputs, similar, tensor
 from torch.autograd import gradcheck
 
-from kenthash.losses.bit_variance import bit_variance
-from kenthash.losses.margin_softmax import margin_softmax_parts
-from kenthash.losses.pair_distance import pair_distance
 from kenthash.losses.pair_likelihood import pair_likelihood
+from kenthash.losses.quantisation import bit_variance
 from kenthash.losses.ranking_divergence import label_similarity, ranking_divergence
-from kenthash.losses.relevance import shares_label
-from kenthash.losses.spherical_information import spherical_information
+from kenthash.methods.dchmt import pair_distance
+from kenthash.methods.dcph import margin_softmax_parts
+from kenthash.methods.dnph_tmm import spherical_information
+from kenthash.methods.pairs import shares_label
 
 every_batch = pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS.keys())
 

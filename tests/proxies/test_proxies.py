@@ -12,8 +12,8 @@ from kenthash.errors import UsageError
 from kenthash.proxies import KentProxies, PointProxies, VmfProxies
 from kenthash.proxies.energy import energy
 from kenthash.proxies.frames import embed, lower_entries
-from kenthash.proxies.free_kent import FreeKentProxies
-from kenthash.proxies.positive import inverse_softplus
+from kenthash.proxies.kent import FreeKentProxies
+from kenthash.proxies.vmf import inverse_softplus
 
 both_forms = pytest.mark.parametrize("frame", ["thin", "full"])
 

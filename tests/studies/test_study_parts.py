@@ -6,8 +6,8 @@ import shlex
 import numpy as np
 import pytest
 
+from kenthash.analysis.topology import read_groups
 from kenthash.errors import DataError, UsageError
-from kenthash.studies.groups import read_groups
 from kenthash.studies.outcome import LeftOut, signed
 from kenthash.studies.reproduce import reproduce
 from kenthash.studies.sheet import Sheet

@@ -1,4 +1,4 @@
-"""Quantisation: outputs are drawn to the codes that their signs will be."""
+"""Quantisation: terms that draw outputs to the codes that their signs will be."""
 
 import torch
 from torch import Tensor
@@ -12,3 +12,14 @@ def signs(h: Tensor) -> Tensor:
 def quantisation(h: Tensor) -> Tensor:
     """mean_i ‖h_i − sign h_i‖² for outputs h [B, K]."""
     return (h - signs(h)).square().sum(-1).mean()
+
+
+def bit_variance(z: Tensor) -> Tensor:
+    """The Householder quantisation loss (Schwengber et al., arXiv 2311.04207): mean over samples and bits of
+
+        F(z)(1 − F(z)),  F the logistic function
+
+    That is the variance of a bit which is 1 with probability F(z): small where every z lies far from 0.
+    """
+    chance = z.sigmoid()
+    return (chance * (1 - chance)).mean()

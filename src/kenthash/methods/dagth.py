@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from kenthash.losses.adaptive_triplet import adaptive_triplet
-from kenthash.losses.bit_variance import bit_variance
-from kenthash.losses.relevance import shares_label
+from kenthash.losses.quantisation import bit_variance
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
+from kenthash.methods.pairs import shares_label
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from kenthash.losses.pair_distance import pair_distance
-from kenthash.losses.relevance import shares_label
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
-from kenthash.methods.pairs import across_and_within
+from kenthash.methods.pairs import across_and_within, shares_label
 
 
 @dataclass(frozen=True)
@@ -43,3 +42,15 @@ class Dchmt(Method):
 
     def weights(self) -> dict[str, float]:
         return {"inter": 1.0, "intra": 1.0}
+
+
+def pair_distance(a: Tensor, b: Tensor, similar: Tensor, reach: float) -> Tensor:
+    """mean_ij [ S_ij d_ij² + (1 − S_ij) max(0, M − d_ij)² ], d the Euclidean distance and M = `reach`.
+
+    `a` [N, K] against `b` [M, K] with boolean `similar` [N, M]. The mean is over all pairs, so that the rarer kind has
+    less weight, as in the authors' code.
+    """
+    squared = a.square().sum(1)[:, None] + b.square().sum(1) - 2 * (a @ b.T)
+    # The root has no gradient at 0: two dissimilar items in the same place send none, and no NaN.
+    distance = squared.clamp(min=1e-12).sqrt()
+    return torch.where(similar, squared, (reach - distance).clamp(min=0).square()).mean()

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from kenthash.losses.margin_softmax import margin_softmax_parts
 from kenthash.losses.quantisation import signs
 from kenthash.methods.base import Batch, Method, Shapes
 
@@ -103,3 +102,20 @@ class Dcph(Method):
             "code_balance": s.balance,
             "code_decision": s.decision,
         }
+
+
+def margin_softmax_parts(
+    outputs: Tensor, codes: Tensor, labels: Tensor, gamma: float, margin: float
+) -> tuple[Tensor, Tensor]:
+    """The margin-dynamic-softmax loss over the codes of classes, as the logarithms of numerator and denominator, each
+    [N], for outputs [N, K] and class codes [C, K]:
+
+        −log [ e^{γ(s⁺−σ)} / (e^{γ(s⁺−σ)} + Σ_c e^{γ(1−y_c) ⟨h, b_c⟩}) ],
+        s⁺ = mean of ⟨h, b_c⟩ over the sample's classes
+
+    The sum is over all classes: those of the sample itself add e⁰ = 1 each, as in public code.
+    """
+    products = outputs @ codes.T
+    positive = gamma * ((products * labels).sum(1) / labels.sum(1).clamp(min=1) - margin)
+    others = (gamma * (1 - labels) * products).logsumexp(1)
+    return positive, positive.logaddexp(others)

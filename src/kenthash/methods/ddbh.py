@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from kenthash.losses.boundary import boundary
-from kenthash.losses.relevance import shares_label
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
-from kenthash.methods.pairs import across_and_within
+from kenthash.methods.pairs import across_and_within, shares_label
 
 
 @dataclass(frozen=True)

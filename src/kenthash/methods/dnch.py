@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from kenthash.losses.neighbour_contrast import neighbour_contrast
-from kenthash.losses.relevance import shares_label
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method, Shapes
+from kenthash.methods.pairs import shares_label
 
 
 @dataclass(frozen=True)

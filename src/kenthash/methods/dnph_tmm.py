@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from kenthash.losses.relevance import shares_label
-from kenthash.losses.spherical_information import spherical_information
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method
-from kenthash.methods.pairs import across_and_within
+from kenthash.methods.pairs import across_and_within, shares_label
 
 
 @dataclass(frozen=True)
@@ -33,3 +32,16 @@ class DnphTmm(Method):
 
     def weights(self) -> dict[str, float]:
         return {"inter": 1.0, "intra": 1.0}
+
+
+def spherical_information(a: Tensor, b: Tensor, similar: Tensor) -> Tensor:
+    """Quadratic spherical mutual information with square clamping, of `a` [N, K] and `b` [N, K]:
+
+        Y_ij = ½(cos(a_i, b_j) + 1),  M = N² / Σ_ij S_ij,  mean_ij [ (S_ij Y_ij − 1)² + Y_ij² / M ]
+
+    `similar` is boolean [N, N]. The authors sum over pairs; the mean is that sum over N² and does not grow with the
+    batch.
+    """
+    closeness = (normalize(a) @ normalize(b).T + 1) / 2
+    share = similar.to(closeness.dtype)
+    return ((share * closeness - 1).square() + share.mean() * closeness.square()).mean()

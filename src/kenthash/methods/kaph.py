@@ -18,8 +18,8 @@ from torch.nn.functional import normalize
 from kenthash.errors import UsageError
 from kenthash.losses.average_precision import average_precision_loss
 from kenthash.losses.proxy_softmax import proxy_softmax
-from kenthash.losses.relevance import shares_label
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method, Shapes
+from kenthash.methods.pairs import shares_label
 from kenthash.proxies.kinds import Frame, Kind, make_proxies, measures_of
 
 

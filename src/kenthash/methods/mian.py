@@ -27,7 +27,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from kenthash.losses.pair_likelihood import pair_likelihood
 from kenthash.losses.quantisation import signs
 from kenthash.methods.base import Batch, Method, Shapes
-from kenthash.methods.memory import Memory
+from kenthash.methods.pairs import Memory
 
 FIELD_TRAIN = 10_000
 

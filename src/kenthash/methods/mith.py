@@ -19,7 +19,7 @@ from kenthash.losses.infonce import info_nce
 from kenthash.losses.pair_likelihood import pair_likelihood
 from kenthash.losses.quantisation import signs
 from kenthash.methods.base import Batch, Method, Shapes
-from kenthash.methods.memory import Memory
+from kenthash.methods.pairs import Memory
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """A class as a Kent distribution on the sphere (KDPH, section "Kent-based Distributed Proxy Mechanism")."""
 
+from math import isfinite, log
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import normalize, softplus
 
 from kenthash.errors import UsageError
 from kenthash.proxies.energy import energy
 from kenthash.proxies.frames import full_frames, skew, start_deviation, thin_frames
-from kenthash.proxies.positive import inverse_softplus
+from kenthash.proxies.vmf import inverse_softplus
 
 # Where κ and β start unless a method says otherwise. The paper does not say; these have one mode (2β < κ).
 CONCENTRATION, SHAPE = 10.0, 1.0
@@ -75,3 +76,48 @@ class KentProxies(nn.Module):
     def shape(self) -> Tensor:
         """β [C, axes]."""
         return softplus(self.raw_shape)
+
+
+class FreeKentProxies(nn.Module):
+    """The class proxies of the KDPH authors' public code, which are not those of the paper.
+
+    A mean μ and two axes γ₁, γ₂ of length 1 that are tied neither to μ nor to each other, κ and β by exp:
+
+        κ μᵀz + β₁ (γ₁ᵀz)² − β₂ (γ₂ᵀz)² − ½ (κ + β₁ + β₂)
+
+    where the paper has K/8 axes, all orthogonal, no negative square, softplus, and log(κ + ‖β‖₁).
+    """
+
+    def __init__(self, classes: int, bits: int, concentration: float = 1.0, shape: float = 1.0) -> None:
+        super().__init__()
+        self.points = nn.Parameter(torch.randn(classes, bits))
+        self.axes = nn.Parameter(torch.randn(2, classes, bits))
+        self.log_concentration = nn.Parameter(torch.full((classes,), _log_of(concentration)))
+        self.log_shape = nn.Parameter(torch.full((2, classes), _log_of(shape)))
+
+    def scores(self, z: Tensor) -> Tensor:
+        """[B, C] for unit vectors z [B, K]."""
+        kappa, beta = self.concentration(), self.shape()
+        first, second = (z @ normalize(self.axes, dim=-1).mT).square()
+        scores: Tensor = z @ (kappa[:, None] * self.mean_directions()).mT
+        scores += beta[0] * first - beta[1] * second - (kappa + beta.sum(0)) / 2
+        return scores
+
+    def mean_directions(self) -> Tensor:
+        """μ [C, K], of length 1."""
+        return normalize(self.points, dim=-1)
+
+    def concentration(self) -> Tensor:
+        """κ [C]."""
+        return self.log_concentration.exp()
+
+    def shape(self) -> Tensor:
+        """β [2, C]."""
+        return self.log_shape.exp()
+
+
+def _log_of(value: float) -> float:
+    """Where the exp that keeps κ and β positive starts from to give `value` > 0."""
+    if not (isfinite(value) and value > 0):
+        raise UsageError(f"{value}: a concentration or shape must be a number above 0")
+    return log(value)

@@ -5,8 +5,7 @@ from typing import Literal
 from torch import Tensor
 
 from kenthash.errors import UsageError
-from kenthash.proxies.free_kent import FreeKentProxies
-from kenthash.proxies.kent import CONCENTRATION, SHAPE, KentProxies
+from kenthash.proxies.kent import CONCENTRATION, SHAPE, FreeKentProxies, KentProxies
 from kenthash.proxies.point import PointProxies
 from kenthash.proxies.vmf import VmfProxies
 

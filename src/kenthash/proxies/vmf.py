@@ -1,11 +1,13 @@
 """A class as a von Mises-Fisher distribution: spread alike in all directions. The paper's ablation between point and
 Kent."""
 
+from math import expm1, isfinite, log
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
-from kenthash.proxies.positive import inverse_softplus
+from kenthash.errors import UsageError
 
 
 class VmfProxies(nn.Module):
@@ -29,3 +31,10 @@ class VmfProxies(nn.Module):
     def concentration(self) -> Tensor:
         """κ [C]."""
         return softplus(self.raw_concentration)
+
+
+def inverse_softplus(value: float) -> float:
+    """The x with log(1 + eˣ) = value, for value > 0: where the softplus that keeps κ and β positive starts."""
+    if not (isfinite(value) and value > 0):
+        raise UsageError(f"{value}: a concentration or shape must be a number above 0")
+    return value + log(-expm1(-value))

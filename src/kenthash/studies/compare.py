@@ -23,11 +23,10 @@ from kenthash.methods import METHODS
 from kenthash.progress import track
 from kenthash.studies.controls import CONTROLS, apply_control, has_faiss
 from kenthash.studies.drawing import save
-from kenthash.studies.figure import draw
 from kenthash.studies.grid import Job, check, run_all
 from kenthash.studies.results import DIRECTIONS, Cell, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet
-from kenthash.studies.tables import comma_separated, latex, sheet_of
+from kenthash.studies.tables import comma_separated, draw_figure, latex, sheet_of
 from kenthash.studies.tuning import tuned_layers
 from kenthash.training.recipe import Recipe, make_recipe
 
@@ -205,7 +204,7 @@ def _write(
     for name, text in forms.items():
         with atomic_write(comparison.out / name, "w") as stream:
             stream.write(text)
-    save(draw(rows, comparison.bits), comparison.out / "figure")
+    save(draw_figure(rows, comparison.bits), comparison.out / "figure")
     return sheet
 
 

@@ -14,9 +14,8 @@ from kenthash.analysis.gtsd import divergences
 from kenthash.analysis.oscillation import PARTS, dynamics, kinematics
 from kenthash.analysis.precision import NEAREST, precision_at_nearest, precision_by_label_count
 from kenthash.analysis.subject import Subject
-from kenthash.analysis.topology import cosines, nearest_proxy_cosine, topologies
+from kenthash.analysis.topology import cosines, find_groups, nearest_proxy_cosine, read_groups, topologies
 from kenthash.data.check import average_cooccurring_labels
-from kenthash.studies.groups import find_groups, read_groups
 from kenthash.studies.outcome import mean
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.training.checkpoint import FILE as CHECKPOINT

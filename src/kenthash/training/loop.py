@@ -5,11 +5,13 @@ So a run that is stopped between two epochs and taken up again ends in the same 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from kenthash.data.splits import Rows
 from kenthash.errors import KenthashError, UsageError
@@ -20,8 +22,7 @@ from kenthash.model.heads import MlpHead, Standardise
 from kenthash.model.network import HashNetwork
 from kenthash.progress import track
 from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
-from kenthash.training.optimizers import clip_each, make_optimizer, rate_factor, set_rate
-from kenthash.training.recipe import Recipe
+from kenthash.training.recipe import OptimizerRecipe, Recipe
 from kenthash.training.sources import PictureSource, Source
 
 TOO_LARGE = 1e6  # a weighted term beyond this has diverged: outputs are bounded, honest terms stay below hundreds
@@ -154,3 +155,42 @@ def _noisy(labels: Labels, rows: Rows, recipe: Recipe) -> Labels:
     noisy = labels.copy() if len(chosen) else labels
     noisy[chosen] = labels[np.roll(chosen, 1)]
     return noisy
+
+
+def make_optimizer(recipe: OptimizerRecipe, groups: list[tuple[list[nn.Parameter], float]]) -> Optimizer:
+    """An optimiser over groups of (parameters, rate). Fused kernels: one call per step instead of one per
+    tensor."""
+    parts: list[dict[str, Any]] = [{"params": params, "lr": lr, "base_lr": lr} for params, lr in groups if params]
+    if recipe.name == "sgd":
+        return torch.optim.SGD(parts, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True)
+    kind = torch.optim.AdamW if recipe.name == "adamw" else torch.optim.Adam
+    betas = (recipe.beta1, recipe.beta2)
+    return kind(parts, betas=betas, eps=recipe.eps, weight_decay=recipe.weight_decay, fused=True)
+
+
+def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
+    """What the base rate is multiplied by at `step` (from 0) of `steps`."""
+    warm = math.ceil(recipe.warmup * steps)
+    if step < warm:
+        return (step + 1) / warm
+    if recipe.decay == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
+
+
+def set_rate(optimizer: Optimizer, factor: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+
+
+def clip_each(parameters: Iterable[nn.Parameter], largest: float | None) -> Tensor:
+    """Scale down every tensor's gradient whose norm exceeds `largest`, each by itself, as the field does.
+
+    Returns the norm of all gradients together, before.
+    """
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norms = torch.stack(torch._foreach_norm(grads))
+    if largest is not None:
+        torch._foreach_mul_(grads, list((largest / (norms + 1e-6)).clamp(max=1.0)))
+    norm: Tensor = norms.norm()
+    return norm

@@ -8,7 +8,9 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kenthash.codes import pack
@@ -21,7 +23,6 @@ from kenthash.evaluation.measures import mean_ap
 from kenthash.files import write_json
 from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoint
 from kenthash.training.distributed import processes, rank, wait_for_all
-from kenthash.training.events import Events, balance
 from kenthash.training.loop import Training
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_recipe
 from kenthash.training.record import Recorder
@@ -129,6 +130,37 @@ def _check_labels(dataset: Dataset, split: Split) -> None:
         raise DataError(f"{dataset.name}: {fault}: training needs labels that some items share and others do not")
 
 
+class Events:
+    """TensorBoard events: every loss term, the gradient's norm, what the method watches, the balance of bits.
+
+    Written to `folder`; a process that is not the first of its group writes nothing.
+    """
+
+    def __init__(self, folder: Path, write: bool) -> None:
+        self._writer: Any = None
+        if write:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder))
+
+    def scalars(self, step: int, values: dict[str, float]) -> None:
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+
+    def measures(self, step: int, values: dict[str, Tensor]) -> None:
+        """The mean, and the histogram of what has more than one value."""
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{name}/mean", value.mean().item(), step)
+                if value.numel() > 1:
+                    self._writer.add_histogram(f"{name}/all", value.cpu().numpy().ravel(), step)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
 def _epochs(
     training: Training, source: Source, split: Split, out: Path, quiet: bool, recorder: Recorder | None
 ) -> tuple[dict[str, Tensor], list[Record]]:
@@ -214,3 +246,8 @@ def _save(training: Training, best: dict[str, Tensor], history: list[Record], ou
     network.config = replace(network.config, about=about)
     write_json(out / "history.json", history)
     network.save(out / "model")
+
+
+def balance(outputs: NDArray[np.float32]) -> float:
+    """Mean over bits of |share of ones - 1/2| * 2: 0 where every bit is fair, 1 where every bit is constant."""
+    return float(np.abs(2 * (outputs >= 0).mean(axis=0) - 1).mean())
