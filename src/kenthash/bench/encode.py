@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kenthash.cores import cores
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import SUFFIXES, to_square
@@ -22,6 +21,7 @@ from kenthash.encoders import vector_encoder
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.encoders.stream import BATCH, Batch, VectorEncoder, encode_stream
 from kenthash.errors import DataError
+from kenthash.progress import cores
 
 BAR = 0.9
 WORDS = ("a", "the", "two", "some", "red", "small", "dog", "kite", "street", "beach", "man", "holding", "near", "with")

@@ -10,8 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from kenthash.cores import cores
-from kenthash.progress import track
+from kenthash.progress import cores, track
 
 DIGEST = 32  # characters of a content's digest
 BLOCK = 500  # files looked up at a time

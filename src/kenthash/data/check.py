@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.cores import cores
 from kenthash.data.dataset import DataProblem, Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import BadPicture, Square
 from kenthash.data.report import ClassCount, PairCount, Report
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError
-from kenthash.progress import track
+from kenthash.progress import cores, track
 
 MAX_PAIRS = 20
 BLOCK = 256  # pictures handed to the threads at once, so that an interrupt takes effect soon

@@ -17,8 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.cores import cores
 from kenthash.data.pictures import BadPicture, PictureInput, Pixels, Square, to_square
+from kenthash.progress import cores
 
 BATCH = 64  # items that are best handed over at once
 AHEAD = 2  # batches that are worked on while one is handed over

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.cores import cores
 from kenthash.evaluation.inputs import Labels, Retrieval
-from kenthash.kernels import compiled, popcount
+from kenthash.jit import compiled, popcount
+from kenthash.progress import cores
 
 Words = NDArray[np.uint64]
 Counts = NDArray[np.int64]

@@ -14,7 +14,7 @@ from kenthash.errors import DataError, UsageError
 from kenthash.evaluation.inputs import Labels, check_cutoffs, check_labels, check_same_items
 from kenthash.evaluation.measures import EVERYTHING, Scores, mean_ap, normalise
 from kenthash.evaluation.torch_backend import open_device
-from kenthash.kernels import compiled
+from kenthash.jit import compiled
 
 PAIRS = 1 << 22  # cosines ranked at a time, about 200 MiB with their order
 

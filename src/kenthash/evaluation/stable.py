@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kenthash.evaluation.histograms import BLOCK, Chunk, Counts, Histograms, Words, compare_block, run_over_database
 from kenthash.evaluation.inputs import Retrieval
 from kenthash.evaluation.measures import EVERYTHING, Scores, nearer, normalise
-from kenthash.kernels import compiled
+from kenthash.jit import compiled
 
 RANK = 1 << 32  # see `_advance`
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kenthash.kernels import njit_cached
+from kenthash.jit import njit_cached
 
 
 def average_precision_loss(queries: Tensor, items: Tensor, relevant: Tensor, counted: Tensor | None = None) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kenthash.kernels import njit_cached
+from kenthash.jit import njit_cached
 
 # Positives of a sample from which sorting them beats visiting all pairs (measured, C = 1,000 and 10,000).
 MANY_POSITIVES = 512

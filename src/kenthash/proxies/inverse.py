@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kenthash.kernels import njit_cached
+from kenthash.jit import njit_cached
 
 LANES = 32  # matrices inverted side by side, so that the innermost loop is one of vector instructions
 

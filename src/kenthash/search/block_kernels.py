@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.kernels import compiled
+from kenthash.jit import compiled
 from kenthash.search.blocks import BLOCK, MULTIPLIER
 from kenthash.search.scan import Words
 

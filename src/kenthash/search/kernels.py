@@ -11,7 +11,7 @@ branch.
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.kernels import compiled, popcount
+from kenthash.jit import compiled, popcount
 from kenthash.search.scan import Keys, Words
 
 BLOCK = 2048  # items of one word: 16 KiB

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from kenthash.codes import Codes
-from kenthash.cores import cores
 from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.progress import cores
 from kenthash.search import codefile, compaction, scan, snapshot
 from kenthash.search.blocks import Damaged
 from kenthash.search.codefile import to_words

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.kernels import compiled, popcount, prefetch
+from kenthash.jit import compiled, popcount, prefetch
 from kenthash.search.block_kernels import intact
 from kenthash.search.kernels import RUN, distance, is_allowed, offer
 from kenthash.search.mih import UNIT, Cuts, Flags, High, Low, Places

@@ -18,9 +18,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from kenthash.cores import cores
 from kenthash.errors import KenthashError, UsageError
-from kenthash.progress import bar
+from kenthash.progress import bar, cores
 from kenthash.training.recipe import make_recipe, read_recipe
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from kenthash.cores import cores
 from kenthash.data.scenes.captions import make_captions
 from kenthash.data.scenes.catalogue import Catalogue
 from kenthash.data.scenes.compose import paint
@@ -24,7 +23,7 @@ from kenthash.data.scenes.loading import load_catalogue
 from kenthash.data.scenes.scene import make_scene
 from kenthash.errors import KenthashError, UsageError
 from kenthash.files import atomic_write
-from kenthash.progress import bar
+from kenthash.progress import bar, cores
 
 CAPTIONS = 3
 QUALITY = 88  # of the JPEG files

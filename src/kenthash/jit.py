@@ -1,4 +1,5 @@
-"""What the compiled kernels of several rooms share: how they are compiled, and the processor's bit count."""
+"""numba's just-in-time compiler as the kernels of this package use it: compiled code is kept, also by `compiled` with
+vectorised sums; and two instructions of the processor that numba has no name for."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
