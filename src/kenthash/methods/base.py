@@ -5,13 +5,12 @@ this one and one line in `methods/__init__.py`.
 """
 
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, get_type_hints
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from kenthash.errors import UsageError
-from kenthash.hints import describe, fits
 from kenthash.proxies import ClassProxies
+from kenthash.validation import checked
 
 Fidelity = Literal["own", "paper", "code", "reconstruction"]
 
@@ -77,14 +76,8 @@ class Method(nn.Module):
         return getattr(self, "proxies", None)
 
 
-def settings_of(method: type[Method], values: dict[str, Any]) -> Any:
+def settings_of(method: type[Method], values: Any) -> Any:
     """The method's settings with `values` over its defaults; an unknown name or a wrong type is refused."""
-    known = {f.name: f for f in fields(method.settings_class)}
-    hints = get_type_hints(method.settings_class)
-    for name, value in values.items():
-        if name not in known:
-            raise UsageError(f"settings.{name}: {method.key} has no such setting, it has {', '.join(known)}")
-        if not fits(value, hints[name]):
-            raise UsageError(f"settings.{name}: {value!r} is not {describe(hints[name])}")
-    assert all(f.default is not MISSING for f in known.values()), f"a setting of {method.key} has no default"
-    return method.settings_class(**values)
+    known = fields(method.settings_class)
+    assert all(f.default is not MISSING for f in known), f"a setting of {method.key} has no default"
+    return checked(method.settings_class, values, "settings", method.key)

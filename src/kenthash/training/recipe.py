@@ -5,24 +5,27 @@ recipe file, the command line. What comes out is written to the run folder as `r
 again from that file gives the same run.
 """
 
-import difflib
-import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import AfterValidator, Field
 
 from kenthash.codes import check_bits
 from kenthash.data.splits import Protocol
 from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write
-from kenthash.hints import describe, fits
 from kenthash.methods import METHODS
 from kenthash.methods.base import settings_of
 from kenthash.model.config import HeadConfig
+from kenthash.validation import checked
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -38,69 +41,39 @@ class SplitSizes:
 class EncoderRecipe:
     spec: str = "light"  # used where DATA is pictures; a feature pack brings its own vectors
     trainable: bool = False
-    lr: float = 1e-5
+    lr: NotNegative = 1e-5
 
 
 @dataclass(frozen=True)
 class OptimizerRecipe:
     name: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.98
-    eps: float = 1e-6
-    momentum: float = 0.0  # of sgd
-    weight_decay: float = 0.0  # adamw decouples it from the gradient, adam and sgd add it to the gradient
-    warmup: float = 0.1  # share of all steps in which the rate rises from 0
+    lr: NotNegative = 1e-3
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.98
+    eps: NotNegative = 1e-6
+    momentum: NotNegative = 0.0  # of sgd
+    weight_decay: NotNegative = 0.0  # adamw decouples it from the gradient, adam and sgd add it to the gradient
+    warmup: NotNegative = 0.1  # share of all steps in which the rate rises from 0
     decay: Literal["cosine", "constant"] = "cosine"
-
-
-# What the numbers of an optimiser must stay below; none may be negative.
-BELOW = {
-    "lr": math.inf,
-    "beta1": 1.0,
-    "beta2": 1.0,
-    "eps": math.inf,
-    "momentum": math.inf,
-    "weight_decay": math.inf,
-    "warmup": math.inf,
-}
 
 
 @dataclass(frozen=True)
 class Recipe:
     data: str = ""  # a feature pack, or a folder that a reader knows
     method: str = "kaph"
-    bits: int = 64
-    seed: int = 0
+    bits: Annotated[int, AfterValidator(check_bits)] = 64
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0  # what a saved split can hold
     protocol: Protocol = "honest"
     split: SplitSizes = SplitSizes()
     encoder: EncoderRecipe = EncoderRecipe()
     head: HeadConfig = field(default_factory=HeadConfig)
-    epochs: int = 20
-    batch: int = 128
-    clip: float | None = 1.0  # largest norm of one tensor's gradient
-    label_noise: float = 0.0  # share of the training items that learn with another item's labels: for studies
+    epochs: Annotated[int, Field(ge=1)] = 20
+    batch: Annotated[int, Field(ge=2)] = 128
+    clip: Annotated[float, Field(gt=0)] | None = 1.0  # largest norm of one tensor's gradient; None does not clip
+    label_noise: Share = 0.0  # share of the training items that learn with another item's labels: for studies
     optimizer: OptimizerRecipe = OptimizerRecipe()  # of the heads, and of a trainable encoder at its own rate
     proxy_optimizer: OptimizerRecipe = OptimizerRecipe()  # of what the method itself learns
     settings: dict[str, Any] = field(default_factory=dict)  # the method's own, see its file in methods/
-
-    def __post_init__(self) -> None:
-        check_bits(self.bits)
-        for name, least in (("epochs", 1), ("batch", 2), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name}: {getattr(self, name)} is too small, it must be {least} or more")
-        if self.seed >= 1 << 63:  # what a saved split can hold
-            raise UsageError(f"seed: {self.seed} is too large, it must be below 2**63")
-        if self.clip is not None and not self.clip > 0:
-            raise UsageError(f"clip: {self.clip} must be above 0, or null for no clipping")
-        if not 0 <= self.label_noise <= 1:
-            raise UsageError(f"label_noise: {self.label_noise} is not a share from 0 to 1")
-        _check_rates("encoder", self.encoder, {"lr": math.inf})
-        _check_rates("optimizer", self.optimizer, BELOW)
-        _check_rates("proxy_optimizer", self.proxy_optimizer, BELOW)
-
-
-Section = TypeVar("Section")
 
 
 def make_recipe(*layers: dict[str, Any]) -> Recipe:
@@ -118,10 +91,8 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
     values: dict[str, Any] = {"method": method}
     for layer in (METHODS[method].recipe, *layers):
         values = _merged(values, layer)
-    if not isinstance(values.setdefault("settings", {}), dict):
-        raise UsageError(f"settings: a section with {method}'s own settings, not {values['settings']!r}")
-    values["settings"] = asdict(settings_of(METHODS[method], values["settings"]))
-    return _section(Recipe, values, "")
+    values["settings"] = asdict(settings_of(METHODS[method], values.get("settings", {})))
+    return checked(Recipe, values)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -196,14 +167,6 @@ def _parse_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())[:300]) from error
 
 
-def _check_rates(section: str, values: Any, below: dict[str, float]) -> None:
-    for name, top in below.items():
-        value = getattr(values, name)
-        if not 0 <= value < top:
-            limit = "" if top == math.inf else f" and below {top:g}"
-            raise UsageError(f"{section}.{name}: {value} must be a number from 0 on{limit}")
-
-
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(under)
     for name, value in over.items():
@@ -212,23 +175,3 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[name] = value
     return merged
-
-
-def _section(kind: type[Section], values: Any, path: str) -> Section:
-    assert is_dataclass(kind)
-    if not isinstance(values, dict):
-        raise UsageError(f"{path[:-1]}: a section with {', '.join(f.name for f in fields(kind))}, not {values!r}")
-    hints = get_type_hints(kind)
-    ready: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in hints:
-            near = difflib.get_close_matches(str(name), hints, n=1)
-            hint = f"did you mean {path}{near[0]}?" if near else f"choose one of {', '.join(hints)}"
-            raise UsageError(f"{path}{name}: no such setting, {hint}")
-        if is_dataclass(hints[name]):
-            ready[name] = _section(hints[name], value, f"{path}{name}.")
-        elif name == "settings" or fits(value, hints[name]):
-            ready[name] = value
-        else:
-            raise UsageError(f"{path}{name}: {value!r} is not {describe(hints[name])}")
-    return kind(**ready)
