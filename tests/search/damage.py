@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from kenthash.errors import DataError
-from kenthash.search import Index, add_texts, planner, scan
+from kenthash.search import Index, add_texts, mih, scan
 
 ITEMS = 3000
 CASES = (("fast", 64), ("compact", 64), ("scan", 64), ("fast", 128), ("fast", 24))  # form and bits
@@ -187,7 +187,7 @@ def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
 def run(target: str, first: int, count: int) -> dict[str, list[int]]:
     """Seeds by outcome."""
     scan.use_compiled()  # here, so that no child has to load the kernels
-    planner.MIN_ITEMS, planner.SAMPLE = 1000, 500  # so that a small index has tables
+    mih.MIN_ITEMS, mih.SAMPLE = 1000, 500  # so that a small index has tables
     found: defaultdict[str, list[int]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as name:
         folders, right = [], []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kenthash.errors import KenthashError
-from kenthash.search import Index, compaction, mih
+from kenthash.search import Index, codefile, mih
 from kenthash.search.codefile import Header
 from kenthash.search.local import LocalEngine
 
@@ -30,7 +30,7 @@ def test_a_code_file_that_another_makes_meanwhile_stays(tmp_path: Path) -> None:
     """As soon as one has committed, another may write its own: here at the very moment."""
     another = tmp_path / "x.kh.0123456789ab.codes"
     with closing(LocalEngine.open(filled(tmp_path / "x.kh", 200))) as engine:
-        with engine.connections.one() as store:  # which is the one that the next call takes
+        with engine.connections.connection() as store:  # which is the one that the next call takes
             connection = store.connection
         connection.set_trace_callback(lambda sql: another.touch() if sql == "COMMIT" else None)
         engine.compact()
@@ -50,7 +50,7 @@ def test_an_index_with_a_longer_name_keeps_its_code_file(tmp_path: Path) -> None
 
 
 def test_searches_at_once_make_the_code_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MAX_FRESH", 100)
+    monkeypatch.setattr(codefile, "MAX_FRESH", 100)
     path = filled(tmp_path / "x.kh", 20_000)
     with sqlite3.connect(path) as counter:  # what SQLite itself saw being named
         counter.execute("CREATE TABLE named(stamp)")
@@ -73,7 +73,7 @@ def test_searches_at_once_make_the_code_file_once(tmp_path: Path, monkeypatch: p
 
 
 def test_a_full_disk_is_one_line_and_searches_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MAX_FRESH", 100)
+    monkeypatch.setattr(codefile, "MAX_FRESH", 100)
     path = filled(tmp_path / "x.kh", 30_000)  # whose code file takes 364,544 bytes
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Index.open(path) as index:
@@ -102,7 +102,7 @@ def test_bytes_an_item_by_hand(items: int, form: str, bytes_an_item: int) -> Non
     """8 of code and 4 of row; 4 tables of 3 bytes, or of 4 beyond 2^24 items; 4 copies of 8. All items together fill
     whole pages here; besides them stand the header's page and 4 (2^16 + 1) offsets of 4 bytes, in 257 pages. All
     pages but the header's have a checksum of 8 bytes."""
-    cuts = [] if form == "scan" else mih.cut(64, items).tolist()
+    cuts = [] if form == "scan" else mih.substring_cuts(64, items).tolist()
     end = Header(items, 0, items, 64, items, 4, cuts, form == "fast").layout()["end"][0]
     pages = items * bytes_an_item // 4096 + (0 if form == "scan" else 257)
     assert end == 4096 + (4096 + 8) * pages

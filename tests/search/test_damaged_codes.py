@@ -13,7 +13,7 @@ import pytest
 
 from kenthash.codes import hamming
 from kenthash.errors import DataError
-from kenthash.search import Index, block_kernels, blocks, local, planner
+from kenthash.search import Index, checksums, kernels, mih, searcher
 
 MUTATIONS = 40  # of the 2,000 and more that `python tests/search/damage.py codes 0 2000` tries
 CODES = np.random.default_rng(0).integers(0, 256, (2000, 8), np.uint8)
@@ -29,32 +29,34 @@ def test_mutations_give_right_answers() -> None:
 
 def test_two_flipped_bits_and_two_swapped_words_change_the_checksum() -> None:
     """If all blocks with one bit flipped have checksums of their own, no two flipped bits cancel each other."""
-    words = blocks.BLOCK // 8
+    words = checksums.BLOCK // 8
     data = np.random.default_rng(0).integers(0, 1 << 63, words, np.uint64)
     for content in (data, np.zeros(words, np.uint64)):
-        sums = {int(block_kernels.checksum(content, 0))}
+        sums = {int(kernels.checksum(content, 0))}
         for word in range(words):
             for bit in range(64):
                 content[word] ^= np.uint64(1 << bit)
-                sums.add(int(block_kernels.checksum(content, 0)))
+                sums.add(int(kernels.checksum(content, 0)))
                 content[word] ^= np.uint64(1 << bit)
         assert len(sums) == 1 + 64 * words
-    before = int(block_kernels.checksum(data, 0))
+    before = int(kernels.checksum(data, 0))
     for word in range(words - 4):
         for other in range(word + 1, word + 5):
             data[[word, other]] = data[[other, word]]
-            assert int(block_kernels.checksum(data, 0)) != before
+            assert int(kernels.checksum(data, 0)) != before
             data[[word, other]] = data[[other, word]]
 
 
 def test_numpy_computes_the_same_checksums() -> None:
-    data = np.random.default_rng(0).integers(0, 1 << 63, 5 * blocks.BLOCK // 8, np.uint64)
-    assert blocks.checksums(data, 1, 5).tolist() == [int(block_kernels.checksum(data, block)) for block in range(1, 5)]
+    data = np.random.default_rng(0).integers(0, 1 << 63, 5 * checksums.BLOCK // 8, np.uint64)
+    assert checksums.numpy_checksums(data, 1, 5).tolist() == [
+        int(kernels.checksum(data, block)) for block in range(1, 5)
+    ]
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(planner, "MIN_ITEMS", 1000)  # so that a small index has tables
+    monkeypatch.setattr(mih, "MIN_ITEMS", 1000)  # so that a small index has tables
     path = tmp_path / "x.kh"
     with Index.create(path, 64) as index:
         index.add(IDS, CODES)
@@ -90,7 +92,7 @@ def test_a_damaged_file_is_made_anew_with_one_line(path: Path, caplog: pytest.Lo
         check(index)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING and "\n" not in record.getMessage()
-    assert record.getMessage().startswith(f"{before}: ") and "anew" in record.getMessage()
+    assert record.getMessage().startswith(f"{before}: ") and "rebuilding" in record.getMessage()
     after = code_file(path)
     assert after != before
     with Index.open(path) as index:
@@ -99,7 +101,7 @@ def test_a_damaged_file_is_made_anew_with_one_line(path: Path, caplog: pytest.Lo
 
 
 def test_damage_while_the_index_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "LOOK_AGAIN", 0)
+    monkeypatch.setattr(searcher, "FILE_CHECK_SECONDS", 0)
     with Index.open(path) as index:
         for place in (5000, 4096 + 8 * 2000 + 50):  # in the codes, in the rows
             check(index)

@@ -16,7 +16,7 @@ import pytest
 from kenthash.codes import hamming
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index
-from kenthash.search.schema import APPLICATION, STEPS
+from kenthash.search.schema import APPLICATION, MIGRATIONS
 
 KILLS = 50
 Content = dict[str, bytes]
@@ -185,7 +185,7 @@ def test_a_store_put_back_from_a_copy_does_not_use_newer_codes(filled: Path) -> 
 def test_an_old_schema_is_brought_up_to_date_and_a_newer_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.kh"
     with sqlite3.connect(path) as connection:
-        connection.executescript(STEPS[0])
+        connection.executescript(MIGRATIONS[0])
         connection.execute("INSERT INTO about VALUES ('bits', 32), ('identity', 'abc'), ('form', 'fast')")
         connection.execute("INSERT INTO items(id, code, metadata) VALUES ('a', x'00000000', '{\"n\": 1}')")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from kenthash.codes import Codes, hamming
-from kenthash.search import Index, compaction, kernels, mih, planner, scan
+from kenthash.search import Index, codefile, kernels, mih, scan
 from kenthash.search.codefile import to_words
-from kenthash.search.store import AT_ONCE
+from kenthash.search.store import READ_ROWS
 
 ALL = np.empty(0, np.uint64)
 
@@ -32,8 +32,19 @@ def nearest(distances: np.ndarray, k: int, radius: int) -> list[tuple[int, int]]
 
 
 def as_pairs(heap: scan.Keys, radius: int) -> list[tuple[int, int]]:
-    slots, distances = scan.found(heap, radius)
+    slots, distances = scan.read_heap(heap, radius)
     return list(zip(distances.tolist(), slots.tolist(), strict=True))
+
+
+def build_tables(codes: scan.Words, bits: int, fast: bool) -> mih.Tables:
+    """Tables of multi-index hashing in memory."""
+    cuts, n = mih.substring_cuts(bits, len(codes)), len(codes)
+    m = len(cuts)
+    low, high = np.empty((m, n), np.uint16), np.empty((m, n), f"u{mih.high_bytes(n)}")
+    offsets, copies = np.empty(mih.offsets_size(cuts), np.uint32), np.empty((m, n if fast else 0), np.uint64)
+    tables = mih.Tables(cuts, offsets, low, high, copies)
+    mih.fill_tables(tables, codes, 1)
+    return tables
 
 
 @pytest.mark.parametrize("bits", [16, 24, 64, 72, 128, 256, 1024])
@@ -44,12 +55,12 @@ def test_kernels_equal_brute_force(kind: str, bits: int) -> None:
     true = hamming(queries, codes)
     words, asked = (to_words(c.tobytes(), len(c), bits) for c in (codes, queries))
     # Few bits a table keep the number of buckets within k of any distance small enough to go through all of them.
-    tables = [mih.build(words, mih.cut(bits, len(codes)), fast) for fast in ({True, False} if bits <= 64 else {False})]
+    tables = [build_tables(words, bits, fast) for fast in ({True, False} if bits <= 64 else {False})]
     for k, radius in ((1, bits), (10, bits), (10, bits // 4), (700, bits)):
         heaps = scan.new_heaps(len(queries), k, radius)
         kernels.scan(asked, words, 0, len(words), ALL, heaps)
         by_numpy = scan.new_heaps(len(queries), k, radius)
-        scan.nearest(asked, words, ALL, by_numpy)
+        scan.scan_with_numpy(asked, words, ALL, by_numpy)
         for q in range(len(queries)):
             expected = nearest(true[q], k, radius)
             assert as_pairs(heaps[q], radius) == as_pairs(by_numpy[q], radius) == expected
@@ -69,7 +80,7 @@ def test_hashing_finishes_where_it_should() -> None:
         words = to_words(codes.tobytes(), len(codes), bits)
         true = hamming(codes[:4], codes)
         for fast in (True, False):
-            table = mih.build(words, mih.cut(bits, len(codes)), fast)
+            table = build_tables(words, bits, fast)
             for q in range(4):
                 heap = scan.new_heaps(1, 50, bits)[0]
                 assert table.search(words[q], words, ALL, 1 << 40, 1 << 40, heap) > 0
@@ -81,7 +92,7 @@ def test_hashing_gives_up_early_when_it_is_hopeless() -> None:
     words = to_words(codes.tobytes(), len(codes), 64)
     far = make_codes("uniform", 1, 64, seed=9)
     heap = scan.new_heaps(1, 1000, 64)[0]
-    looked = mih.build(words, mih.cut(64, len(codes)), True).search(far.view("<u8")[0], words, ALL, 500, 10_000, heap)
+    looked = build_tables(words, 64, True).search(far.view("<u8")[0], words, ALL, 500, 10_000, heap)
     assert -10_000 < looked < 0
 
 
@@ -90,8 +101,8 @@ def test_hashing_gives_up_early_when_it_is_hopeless() -> None:
 def test_index_equals_brute_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, bits: int, form: str
 ) -> None:
-    monkeypatch.setattr(planner, "MIN_ITEMS", 1000)  # so that a small index has tables
-    monkeypatch.setattr(planner, "SAMPLE", 500)
+    monkeypatch.setattr(mih, "MIN_ITEMS", 1000)  # so that a small index has tables
+    monkeypatch.setattr(mih, "SAMPLE", 500)
     rng = np.random.default_rng(2)
     items = 2000
     codes = make_codes(kind, items, bits)
@@ -132,11 +143,11 @@ def test_index_equals_brute_force(
 
 
 def test_numpy_scans_until_the_compiled_kernels_would_have_cost_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "BLOCK", 64)  # so that what one block leaves is the bound of the next
+    monkeypatch.setattr(scan, "ITEMS_AT_ONCE", 64)  # so that what one block leaves is the bound of the next
     monkeypatch.setattr(scan, "_words_left", 1000)
     codes = make_codes("clustered", 1000, 64)
     heaps = scan.new_heaps(1, 30, 64)
-    scan.nearest(codes[:1].view("<u8"), codes.view("<u8"), ALL, heaps)
+    scan.scan_with_numpy(codes[:1].view("<u8"), codes.view("<u8"), ALL, heaps)
     assert as_pairs(heaps[0], 64) == nearest(hamming(codes[:1], codes)[0], 30, 64)
     assert [scan.use_numpy(600), scan.use_numpy(400)] == [True, True]
     assert [scan.use_numpy(1), scan.use_numpy(0)] == [False, False]  # once compiled, always compiled
@@ -144,7 +155,7 @@ def test_numpy_scans_until_the_compiled_kernels_would_have_cost_less(monkeypatch
 
 def test_scan_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan.use_compiled()
-    monkeypatch.setattr("kenthash.search.snapshot.SPLIT", 100)
+    monkeypatch.setattr("kenthash.search.searcher.SPLIT", 100)
     codes = make_codes("clustered", 1000, 64)
     with Index.create(tmp_path / "x.kh", 64, form="scan") as index:
         index.engine.threads = 3  # type: ignore[attr-defined]
@@ -157,7 +168,7 @@ def test_scan_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_large_additions_reach_the_code_file_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MAX_FRESH", 100)
+    monkeypatch.setattr(codefile, "MAX_FRESH", 100)
     codes = make_codes("uniform", 300, 32)
     with Index.create(tmp_path / "x.kh", 32) as index:
         index.add([str(i) for i in range(300)], codes)
@@ -185,7 +196,7 @@ def test_a_filter_on_1_is_not_one_on_true(tmp_path: Path) -> None:
 
 def test_many_hits_keep_their_own_names_and_metadata(tmp_path: Path) -> None:
     """More than the store reads as one value; text that JSON has to escape."""
-    items = 2 * AT_ONCE + 3
+    items = 2 * READ_ROWS + 3
     codes, names = make_codes("clustered", items, 64), [f'"{i}\\é' for i in range(items)]
     with Index.create(tmp_path / "many.kh", 64) as index:
         index.add(names, codes, [{"text": f'number "{i}"\n'} for i in range(items)])

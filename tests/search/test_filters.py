@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kenthash.errors import UsageError
 from kenthash.search.filters import Among, And, Compare, Filter, Has, IsNull, Not, Or, matches, parse
-from kenthash.search.sql import condition
+from kenthash.search.store import condition
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index
-from kenthash.search.connections import KEPT
-from kenthash.search.local import LocalEngine
+from kenthash.search.local import IDLE, LocalEngine
 
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), np.uint8)
 IDS = [f"{i:02}" for i in range(50)]
@@ -51,11 +50,11 @@ def test_threads_that_have_ended_leave_nothing_behind(path: Path) -> None:
 
 
 def test_calls_at_once_have_a_connection_each_and_few_are_kept(path: Path) -> None:
-    engine, calls = LocalEngine.open(path), 3 * KEPT
+    engine, calls = LocalEngine.open(path), 3 * IDLE
     together = threading.Barrier(calls)
 
     def call(_: int) -> int:
-        with engine.connections.one() as store:
+        with engine.connections.connection() as store:
             together.wait()
             return store.count()
 
@@ -64,14 +63,14 @@ def test_calls_at_once_have_a_connection_each_and_few_are_kept(path: Path) -> No
             assert list(pool.map(call, range(calls))) == [50] * calls
         # The log of each connection that is kept, the index of the logs, and the file once for each call: SQLite reuses
         # its descriptors, and closes them with the last connection.
-        assert descriptors(path) == KEPT + 1 + calls
+        assert descriptors(path) == IDLE + 1 + calls
     engine.close()
     assert descriptors(path) == 0
 
 
 def test_a_call_under_way_ends_well_though_the_index_is_closed(path: Path) -> None:
     engine = LocalEngine.open(path)
-    with engine.connections.one() as store:
+    with engine.connections.connection() as store:
         engine.close()
         with store.writing() as connection:
             connection.execute("INSERT INTO notes VALUES ('late', 'but whole')")
@@ -85,7 +84,7 @@ def test_a_call_under_way_ends_well_though_the_index_is_closed(path: Path) -> No
 def test_another_index_under_the_same_name_is_not_read(path: Path, tmp_path: Path) -> None:
     Index.create(tmp_path / "y.kh", 64).close()
     engine = LocalEngine.open(path)
-    with engine.connections.one() as store:
+    with engine.connections.connection() as store:
         (tmp_path / "y.kh").replace(path)
         with pytest.raises(DataError, match=r"x\.kh: another index has taken the place"):
             engine.list_ids("", 10)  # by a second connection, as the first one is in use

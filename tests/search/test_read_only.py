@@ -17,7 +17,7 @@ import pytest
 
 from kenthash.errors import DataError, KenthashError
 from kenthash.search import Index
-from kenthash.search.schema import APPLICATION, STEPS
+from kenthash.search.schema import APPLICATION, MIGRATIONS
 
 CODES = np.random.default_rng(0).integers(0, 256, (60, 8), np.uint8)
 IDS = [f"{i:02}" for i in range(60)]
@@ -125,7 +125,7 @@ def test_a_log_that_cannot_be_read_is_one_line_not_an_old_answer(folder: Path) -
 def test_an_old_schema_that_cannot_be_brought_up_to_date(folder: Path) -> None:
     path = folder / "x.kh"
     with sqlite3.connect(path) as connection:
-        connection.executescript(STEPS[0])
+        connection.executescript(MIGRATIONS[0])
         connection.execute("INSERT INTO about VALUES ('bits', 32), ('identity', 'abc'), ('form', 'fast')")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute("PRAGMA user_version = 1")

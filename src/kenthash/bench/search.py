@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError
 from kenthash.progress import bar
-from kenthash.search import Index, codefile, mih, scan
-from kenthash.search.snapshot import of_file
+from kenthash.search import Index, mih, scan
+from kenthash.search.codefile import read_code_file, write_code_file
+from kenthash.search.searcher import snapshot_of
 from kenthash.search.store import Mark
 
 BITS, K = 64, 10
@@ -114,16 +115,16 @@ def _kenthash(codes: Codes, fast: bool | None) -> tuple[Run, int]:
     """The engine's own search in a code file; `fast` chooses the tables, None has none."""
     scan.use_compiled()
     words, rows = codes.view(np.uint64), np.arange(len(codes))
-    cuts = np.empty((0, 3), np.int64) if fast is None else mih.cut(BITS, len(words))
+    cuts = np.empty((0, 3), np.int64) if fast is None else mih.substring_cuts(BITS, len(words))
     with tempfile.TemporaryDirectory() as folder:  # the file stays mapped without its name
         path = Path(folder) / "bench.codes"
-        digest = codefile.write(path, Mark(len(words), 0), BITS, words, rows, cuts, bool(fast), threads=2)
-        base = codefile.read(path, digest)
-    state, pool = of_file(base), ThreadPoolExecutor(1)
+        digest = write_code_file(path, Mark(len(words), 0), BITS, words, rows, cuts, bool(fast), threads=2)
+        base = read_code_file(path, digest)
+    state, pool = snapshot_of(base), ThreadPoolExecutor(1)
 
     def run(queries: Codes) -> NDArray[Any]:
         heaps, _ = state.search(queries.view(np.uint64), K, BITS, None, pool, 1)
-        return np.stack([scan.found(heap, BITS)[1] for heap in heaps])
+        return np.stack([scan.read_heap(heap, BITS)[1] for heap in heaps])
 
     run(codes[:2])
     return run, base.bytes

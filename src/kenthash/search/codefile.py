@@ -1,14 +1,21 @@
 """The code file beside the store: codes in the order of ids, their rows, and the tables of multi-index hashing.
 
-It is a cache, mapped into memory, so an index opens in no time whatever its size. The store names the file, and tells
-what came after the mark up to which it was made. It also holds a digest of the file's header and checksums, and the
-checksums are of everything else. So whatever is read of the file is what was written to it, or the file is not used but
-made anew: the store is the truth. It is flushed to disk before the store names it.
+It is a cache, mapped into memory, so an index opens at once whatever its size. The store, which holds the truth, names
+the file that counts, and tells what changed after the mark up to which the file was made. It also holds a digest of the
+file's header and checksums, and the checksums are of everything else. So whatever is read from the file is what was
+written to it; otherwise the file is not used but rebuilt. It is flushed to disk before the store names it.
+
+Each code file has its own name; file and name change together, in one transaction of the store (`compact`).
 """
 
+import glob
 import hashlib
 import json
+import logging
 import os
+import re
+import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,28 +27,33 @@ from numpy.typing import NDArray
 from kenthash.errors import KenthashError
 from kenthash.files import atomic_write
 from kenthash.search import mih, scan
-from kenthash.search.blocks import BLOCK, SUM, Blocks, Damaged
+from kenthash.search.checksums import BLOCK, SUM, Blocks, DamagedCodeFile
 from kenthash.search.mih import Cuts
 from kenthash.search.scan import Keys, Words
 from kenthash.search.schema import FileState, damaged, file_state
 from kenthash.search.store import Mark, Store
 
+logger = logging.getLogger(__name__)
+
 FORMAT = b"kenthash codes 2\n"
 CHUNK = 1 << 16  # rows read from the store at a time
-PAGE = 4096  # the header, and what arrays are aligned to
+PAGE = 4096  # bytes of the header; arrays are aligned to as many
+STAMP = 12  # hexadecimal digits in the name of a code file
+MAX_FRESH = 50_000  # items outside the code file before a search has it rebuilt ...
+SHARE = 32  # ... or, if that is more, one for so many items in it
 Layout = dict[str, tuple[int, str, tuple[int, ...]]]  # offset, type and shape of each array
 
 
 @dataclass(frozen=True)
 class Header:
-    row: int  # the mark up to which it was made
+    row: int  # with `removal`, the mark up to which the file was made
     removal: int
-    last_row: int  # of the items in it
+    last_row: int  # the largest row in it
     bits: int
     items: int
     row_bytes: int
-    cuts: list[list[int]]  # of the tables; empty where there are none
-    copies: bool  # the fast form
+    cuts: list[list[int]]  # of the tables; empty where there are no tables
+    copies: bool  # whether the tables hold copies of the codes (the fast form)
 
     def layout(self) -> Layout:
         words, m = -(-self.bits // 64), len(self.cuts)
@@ -72,38 +84,38 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """Where the arrays of a code file come from."""
+class MappedFile:
+    """The file from which the arrays of a code file are mapped."""
 
     state: FileState
     digest: str
     whole: NDArray[np.uint8]
     blocks: Blocks
     layout: Layout
-    checked: set[str] = field(default_factory=set)  # arrays of which every block has been
+    checked: set[str] = field(default_factory=set)  # arrays of which every block has been compared
 
-    def changed(self) -> bool:
-        """Whether somebody has written to the file, which nobody should. A file that is gone is still mapped."""
+    def is_changed(self) -> bool:
+        """Whether the file was written to, which nobody should do. A file that was deleted is still mapped."""
         return file_state(self.blocks.path) not in (self.state, ())
 
     def check(self, name: str, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> None:
-        """Compare an array with its checksums, unless that has been done."""
+        """Compare an array with its checksums, unless that was done before."""
         if name not in self.checked:
             place, kind, shape = self.layout[name]
             self.blocks.check(place - PAGE, place - PAGE + _size(kind, shape), pool, threads)
             self.checked.add(name)
 
-    def check_again(self) -> None:
-        """Compare everything anew."""
+    def check_everything(self) -> None:
+        """Compare the whole file with its checksums, also what was compared before."""
         if _digest(self.whole[:PAGE], self.blocks.sums) != self.digest:
-            raise Damaged(self.blocks.path, "its header or its checksums have changed")
+            raise DamagedCodeFile(self.blocks.path, "its header or its checksums have changed")
         self.blocks.seen[:] = 0
         self.blocks.check(0, self.blocks.data.nbytes)
 
 
 @dataclass(frozen=True)
 class CodeFile:
-    """What is read of codes, rows and offsets must have been checked before."""
+    """Whoever reads codes, rows or offsets calls `check` first."""
 
     mark: Mark
     codes: Words  # [N, W], in the order of ids
@@ -111,23 +123,23 @@ class CodeFile:
     tables: mih.Tables | None
     bytes: int = 0
     last_row: int = 0
-    mapped: Mapped | None = None  # nothing to check in what is only in memory
+    mapped: MappedFile | None = None  # None where the arrays are in memory: nothing to check
 
     def check(self, name: str, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> None:
         if self.mapped is not None:
             self.mapped.check(name, pool, threads)
 
-    def found(self, heap: Keys, radius: int) -> tuple[list[int], list[int]]:
+    def read_heap(self, heap: Keys, radius: int) -> tuple[list[int], list[int]]:
         """Rows and distances of a finished heap, in order."""
-        slots, distances = scan.found(heap, radius)
+        slots, distances = scan.read_heap(heap, radius)
         if self.mapped is not None:
             size = self.rows.itemsize
             self.mapped.blocks.check_entries(self.mapped.layout["rows"][0] - PAGE + slots * size, size)
         return self.rows[slots].tolist(), distances.tolist()
 
 
-def empty(words: int) -> CodeFile:
-    """What there is before there is a file."""
+def empty_code_file(words: int) -> CodeFile:
+    """What stands for the code file before there is one."""
     return CodeFile(Mark(0, 0), np.empty((0, words), np.uint64), np.empty(0, np.uint32), None)
 
 
@@ -143,22 +155,23 @@ def sorted_codes(store: Store) -> tuple[NDArray[np.int64], Words]:
     """All rows and codes of the store's current transaction, in the order of ids."""
     rows = store.rows_by_id()
     slots = np.argsort(rows)  # of the items in the order of rows
-    codes, place = np.empty((len(rows), -(-store.bits // 64)), np.uint64), 0
-    for some, blob in store.codes_by_row(CHUNK):
-        part = slots[place : place + len(some)]
-        if not np.array_equal(rows[part], some):
+    codes, done = np.empty((len(rows), -(-store.bits // 64)), np.uint64), 0
+    for chunk_rows, blob in store.codes_by_row(CHUNK):
+        chunk = slots[done : done + len(chunk_rows)]
+        if not np.array_equal(rows[chunk], chunk_rows):
             raise damaged(store.path, "its index of ids and its items differ")
-        codes[part] = to_words(blob, len(part), store.bits)
-        place += len(part)
-    if place < len(rows) or (place and rows[slots[-1]] > store.mark().row):
+        codes[chunk] = to_words(blob, len(chunk), store.bits)
+        done += len(chunk)
+    if done < len(rows) or (done and rows[slots[-1]] > store.mark().row):
         raise damaged(store.path, "its index of ids and its items differ")
     return rows, codes
 
 
-def write(
+def write_code_file(
     path: Path, mark: Mark, bits: int, codes: Words, rows: NDArray[np.int64], cuts: Cuts, fast: bool, threads: int
 ) -> str:
-    """Write a code file with the tables that `cuts` ask for; `fast` puts copies of the codes into them. Its digest."""
+    """Write a code file with one table for each of `cuts`; `fast` puts copies of the codes into them. Returns its
+    digest, which `read_code_file` takes."""
     header = Header(
         mark.row, mark.removal, int(rows.max(initial=0)), bits, len(codes), 4 if mark.row < 1 << 32 else 8,
         cuts.tolist(), fast and codes.shape[1] == 1,
@@ -174,7 +187,7 @@ def write(
             arrays["rows"][:] = rows
             if len(cuts):
                 tables = mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
-                mih.fill(tables, arrays["codes"], threads)
+                mih.fill_tables(tables, arrays["codes"], threads)
             Blocks(path, arrays["data"], arrays["sums"], np.empty(0, np.uint8)).fill(threads)
             digest = _digest(whole[:PAGE], arrays["sums"])
             whole.flush()
@@ -184,31 +197,31 @@ def write(
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Take the room now: where a disk is full, writing to a mapped file without it would end the process (SIGBUS)."""
+    """Allocate the space now: where a disk is full, writing to a mapped file would end the process (SIGBUS)."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     else:
         os.ftruncate(descriptor, size)
 
 
-def read(path: Path, digest: str) -> CodeFile:
+def read_code_file(path: Path, digest: str) -> CodeFile:
     """Map the code file that had this digest of header and checksums when it was written.
 
-    Both are found without looking into the header: a file has its length from the number of its blocks.
+    The place of the checksums follows from the length of the file, so the header is not read before it is checked.
     """
     try:
         with path.open("rb") as stream:
             if stream.read(len(FORMAT)) != FORMAT:
-                raise Damaged(path, "it is not a code file of this version")
+                raise DamagedCodeFile(path, "it is not a code file of this version")
             count, rest = divmod(os.fstat(stream.fileno()).st_size - PAGE, BLOCK + SUM)
             if count < 0 or rest:
-                raise Damaged(path, "it is not as long as it should be")
+                raise DamagedCodeFile(path, "it is not as long as it should be")
             whole = np.memmap(stream, np.uint8, "r")
             state = file_state(path)
     except OSError as error:
-        raise Damaged(path, f"it cannot be read: {error.strerror or error}") from error
+        raise DamagedCodeFile(path, f"it cannot be read: {error.strerror or error}") from error
     if _digest(whole[:PAGE], whole[PAGE + count * BLOCK :]) != digest:
-        raise Damaged(path, "it is not the one that was written for this index")
+        raise DamagedCodeFile(path, "it is not the one that was written for this index")
     header = Header(**json.loads(whole[len(FORMAT) : PAGE].tobytes().rstrip(b"\0")))
     layout = header.layout()
     arrays = _arrays(whole, layout)
@@ -217,11 +230,11 @@ def read(path: Path, digest: str) -> CodeFile:
     if header.cuts:
         names = ("low", "high", "copies") if header.copies else ("low", "high")
         places = [(layout[name][0] - PAGE, arrays[name].itemsize) for name in names]
-        checks = mih.checks(blocks, arrays["low"].size, places)
+        checks = mih.new_checks(blocks, arrays["low"].size, places)
         tables = mih.Tables(
             header.table_cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"], checks
         )
-    mapped = Mapped(state, digest, whole, blocks, layout)
+    mapped = MappedFile(state, digest, whole, blocks, layout)
     mark = Mark(header.row, header.removal)
     return CodeFile(mark, arrays["codes"], arrays["rows"], tables, layout["end"][0], header.last_row, mapped)
 
@@ -239,7 +252,77 @@ def _size(kind: str, shape: tuple[int, ...]) -> int:
 def _arrays(whole: NDArray[np.uint8], layout: Layout) -> dict[str, NDArray[Any]]:
     arrays = {}
     for name, (place, kind, shape) in layout.items():
-        # Plain arrays, not memmaps: kernels are compiled for one type of array, and slices stay cheap.
+        # Plain arrays, not memmaps: kernels are compiled for one type of array, and slicing a memmap is slow.
         part = np.asarray(whole[place : place + _size(kind, shape)]).view(np.ndarray)
         arrays[name] = part.view(kind).reshape(shape)
     return arrays
+
+
+def current_code_file(store: Store) -> CodeFile | None:
+    """The code file that the store names, if any; DamagedCodeFile where it is missing or not as it was written."""
+    path = current_path(store)
+    return None if path is None else read_code_file(path, str(store.about("codes_digest")))
+
+
+def current_path(store: Store) -> Path | None:
+    """The path of the code file that the store names."""
+    stamp = str(store.about("codes") or "")
+    if stamp and not re.fullmatch(f"[0-9a-f]{{{STAMP}}}", stamp):
+        raise damaged(store.path, f"it names the code file {stamp[:20]!r}")
+    return _path(store, stamp) if stamp else None
+
+
+def is_far_behind(base: CodeFile | None, mark: Mark) -> bool:
+    """Whether so much changed after a code file was made, or without one, that it should be rebuilt."""
+    known, items = (base.mark, len(base.codes)) if base else (Mark(0, 0), 0)
+    return max(mark.row - known.row, mark.removal - known.removal) > max(MAX_FRESH, items // SHARE)
+
+
+def rebuild_damaged(store: Store, damage: DamagedCodeFile, threads: int) -> None:
+    """Rebuild the code file, unless the store names another by now: then the damaged one is not in use any more."""
+
+    def is_still_current() -> bool:
+        current = current_path(store) == damage.path
+        if current:
+            logger.warning("%s: rebuilding it from %s", damage, store.path.name)
+        return current
+
+    if current_path(store) == damage.path:
+        compact(store, threads, is_still_current)
+
+
+def compact(store: Store, threads: int, is_needed: Callable[[], bool] = lambda: True) -> None:
+    """Rebuild the code file from the store, and clear the log of removals up to there. `is_needed` is called with the
+    writer's lock held: another thread or process may have done the same while this one waited for the lock."""
+    path = None
+    try:
+        with store.writing() as connection:
+            if not is_needed():
+                return
+            mark = store.mark()
+            # Listed with the lock held: a file that another process makes later must not be deleted here.
+            old = _all_files(store)
+            rows, codes = sorted_codes(store)
+            has_tables = store.form != "scan" and mih.worth_tables(store.bits, len(rows)) and scan.has_numba()
+            cuts = mih.substring_cuts(store.bits, len(rows)) if has_tables else np.empty((0, 3), np.int64)
+            stamp, fast = uuid.uuid4().hex[:STAMP], store.form == "fast"
+            path = _path(store, stamp)
+            digest = write_code_file(path, mark, store.bits, codes, rows, cuts, fast, threads)
+            store.set_code_file(connection, stamp, digest, mark.removal)
+    except BaseException:
+        if path is not None:
+            path.unlink(missing_ok=True)  # the store does not name it
+        raise
+    for file in old:
+        file.unlink(missing_ok=True)
+
+
+def _path(store: Store, stamp: str) -> Path:
+    return store.path.with_name(f"{store.path.name}.{stamp}{store.code_suffix}")
+
+
+def _all_files(store: Store) -> list[Path]:
+    """All code files of this index, not of one whose name begins alike: the current one, and what killed processes have
+    left behind."""
+    stamp = "[0-9a-f]" * STAMP
+    return list(store.path.parent.glob(f"{glob.escape(store.path.name)}.{stamp}{store.code_suffix}*"))

@@ -8,7 +8,7 @@ A filter is true or false of an item, never unknown. A comparison is true only w
 of the literal's kind (text, number, or true/false); so both `year = 2020` and `year != 2020` are false of an item
 without a year, while `not year = 2020` is true of it. `is null` is true where the key is missing or null. `has` asks
 whether a list of strings holds a string. Text compares by code points, whatever the locale. Keys that are not plain
-words stand in double quotes, text in single quotes with '' for a quote in it.
+words are in double quotes, text is in single quotes with '' for a quote in it.
 """
 
 import operator
@@ -18,9 +18,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kenthash.errors import UsageError
-from kenthash.search.filter_tokens import Token, tokens
 
 Literal = str | int | float | bool
+
+Token = tuple[str, str, int]  # kind, text, position
+
+TOKEN = re.compile(
+    r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<name>"[^"\\]+")|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
+    |(?P<sign><=|>=|!=|<>|=|<|>|\(|\)|,)|(?P<word>[^\W\d]\w*))""",
+    re.VERBOSE,
+)
+WORDS = frozenset({"and", "or", "not", "in", "is", "null", "has", "true", "false"})
 
 MAX_LENGTH = 4096  # characters of a filter
 MAX_DEPTH = 32  # parentheses and nots within each other
@@ -105,22 +113,22 @@ def matches(term: Filter, metadata: Mapping[str, object]) -> bool:
     """
     match term:
         case Compare(key, op, value):
-            held = metadata.get(key)
-            return kind(held) == kind(value) and OPERATORS[op](held, value)
+            present = metadata.get(key)
+            return kind(present) == kind(value) and OPERATORS[op](present, value)
         case Among(key, values):
-            held = metadata.get(key)
-            return any(kind(held) == kind(value) and held == value for value in values)
+            present = metadata.get(key)
+            return any(kind(present) == kind(value) and present == value for value in values)
         case Has(key, value):
-            held = metadata.get(key)
-            return isinstance(held, list) and value in held
+            present = metadata.get(key)
+            return isinstance(present, list) and value in present
         case IsNull(key):
             return metadata.get(key) is None
         case Not(inner):
             return not matches(inner, metadata)
         case And(terms):
-            return all(matches(one, metadata) for one in terms)
+            return all(matches(part, metadata) for part in terms)
         case Or(terms):
-            return any(matches(one, metadata) for one in terms)
+            return any(matches(part, metadata) for part in terms)
 
 
 UNENCODABLE = re.compile("[\\x00\\ud800-\\udfff]")  # what neither JSON nor a database can hold
@@ -141,10 +149,27 @@ def parse(text: str) -> Filter:
         raise UsageError(f"filter of {len(text):,} characters: at most {MAX_LENGTH:,} are taken")
     if half := UNENCODABLE.search(text):
         raise UsageError(f"filter: at {half.start() + 1} a zero byte or half a character, which no text can hold")
-    parser = _Parser(tokens(text))
-    term = parser.either(0)
+    parser = _Parser(_tokens(text))
+    term = parser.disjunction(0)
     parser.expect("'and', 'or' or the end", "end")
     return term
+
+
+def _tokens(text: str) -> list[Token]:
+    """The tokens of a filter; keywords and operators have themselves as kind."""
+    split: list[Token] = []
+    place, end = 0, len(text.rstrip())
+    while place < end:
+        match = TOKEN.match(text, place)
+        if not match:
+            place += len(text[place:]) - len(text[place:].lstrip())
+            raise UsageError(f"filter, position {place + 1}: {text[place : place + 10]!r} is not understood")
+        kind = str(match.lastgroup)
+        token, start, place = match[kind], match.start(kind), match.end()
+        if kind == "sign" or (kind == "word" and token.lower() in WORDS):
+            kind = token.lower()
+        split.append((kind, token, start))
+    return [*split, ("end", "the end", len(text))]
 
 
 class _Parser:
@@ -159,9 +184,10 @@ class _Parser:
 
     def take(self, *kinds: str) -> str | None:
         """The next token's text if it is of one of these kinds."""
-        found = self.kind in kinds
-        self.place += found
-        return self.tokens[self.place - 1][1] if found else None
+        if self.kind not in kinds:
+            return None
+        self.place += 1
+        return self.tokens[self.place - 1][1]
 
     def expect(self, what: str, *kinds: str) -> str:
         token = self.take(*kinds)
@@ -169,35 +195,35 @@ class _Parser:
 
     def fail(self, expected: str) -> str:
         _, token, position = self.tokens[self.place]
-        seen = token[:20] if token.isprintable() else repr(token[:20])
-        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {seen}")
+        shown = token[:20] if token.isprintable() else repr(token[:20])
+        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {shown}")
 
-    def either(self, depth: int) -> Filter:
-        terms = [self.both(depth)]
+    def disjunction(self, depth: int) -> Filter:
+        terms = [self.conjunction(depth)]
         while self.take("or"):
-            terms.append(self.both(depth))
+            terms.append(self.conjunction(depth))
         return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
-    def both(self, depth: int) -> Filter:
-        terms = [self.one(depth)]
+    def conjunction(self, depth: int) -> Filter:
+        terms = [self.negation(depth)]
         while self.take("and"):
-            terms.append(self.one(depth))
+            terms.append(self.negation(depth))
         return terms[0] if len(terms) == 1 else And(tuple(terms))
 
-    def one(self, depth: int) -> Filter:
+    def negation(self, depth: int) -> Filter:
         if depth > MAX_DEPTH:
             self.fail(f"no more than {MAX_DEPTH} parentheses within each other")
         if self.take("not"):
-            return Not(self.one(depth + 1))
+            return Not(self.negation(depth + 1))
         if self.take("("):
-            term = self.either(depth + 1)
+            term = self.disjunction(depth + 1)
             self.expect("')'", ")")
             return term
         return self.comparison()
 
     def comparison(self) -> Filter:
         key = self.expect("a key", "word", "name").strip('"')
-        self.count()
+        self.count_term()
         if self.take("is"):
             negated = self.take("not")
             self.expect("'null'", "null")
@@ -220,12 +246,12 @@ class _Parser:
         self.expect("'('", "(")
         values = [self.literal()]
         while self.take(","):
-            self.count()
+            self.count_term()
             values.append(self.literal())
         self.expect("',' or ')'", ")")
         return tuple(values)
 
-    def count(self) -> None:
+    def count_term(self) -> None:
         self.terms += 1
         if self.terms > MAX_TERMS:
             self.fail(f"no more than {MAX_TERMS} comparisons and values")

@@ -5,16 +5,22 @@ then one of the substrings 0 to j differs in at most a bits, or one of the other
 goes through the steps t = m·a + j = 0, 1, 2 ..., each looking into the buckets of table j at exactly a bits from the
 query; after step t every item within distance t has been seen, and once k of them are known the search is over (§3.2).
 
-An item stands in m tables but is counted once: at its first step. Whether a step is the first follows from the
-distances of the substrings, so there is no set of seen items to keep.
+An item is in m tables but is counted once: at its first step. Whether a step is the first follows from the distances of
+the substrings, so no set of seen items is kept.
 
-Two forms: the fast one keeps the codes beside the slots in the order of the buckets, 11 bytes an item and table; the
-compact one keeps slots only, 3 bytes an item and table, and fetches codes from the one array there is. (A slot is split
-into its lower 16 bits and the rest, which takes one byte up to 16 million items and two beyond.)
+Two forms: the fast one keeps the codes beside the slots in the order of the buckets, 11 bytes per item and table; the
+compact one keeps slots only, 3 bytes per item and table, and fetches codes from the array of all codes. (A slot is
+split into its lower 16 bits and the rest, which takes one byte up to 16 million items and two beyond.)
+
+Scan or hashing is decided by what each costs on this machine, measured once per index when it is first searched: a
+scan's cost is known beforehand; that of hashing depends on the distance of the k-th neighbour, so `Tables.search`
+starts, and gives up as soon as reaching the worst of the k best so far would cost more than the scan. Both are exact:
+only time depends on the choice.
 """
 
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -22,25 +28,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.search.blocks import IN_MEMORY, Blocks, Damaged
-from kenthash.search.scan import Keys, Words
-
-# The compiled steps (`mih_kernels`) are imported where they run: opening an index should not wait for numba.
+from kenthash.search.checksums import IN_MEMORY, Blocks, DamagedCodeFile
+from kenthash.search.scan import Keys, Words, new_heaps
 
 Low = NDArray[np.uint16]
 High = NDArray[Any]  # uint8 or uint16
 Cuts = NDArray[np.int64]  # [m, 3]: word, shift, width of each substring
 Flags = NDArray[np.uint8]
-Places = NDArray[np.int64]  # [3, 3]: first byte, bytes an entry and end of low, high and copies in the checked data
+Places = NDArray[np.int64]  # [3, 3]: first byte, bytes per entry and end of low, high and copies in the data
 
 UNIT = 11  # entries that are compared with their checksums together: 2^11
-LOOK = 256  # searches after which it is looked whether there is anything left to compare with checksums
-NOTHING = np.empty(0, np.uint8)
+SEARCHES_PER_LOOK = 256  # after so many searches, `Checks` tests whether anything is left to compare
+NO_FLAGS = np.empty(0, np.uint8)
+
+MIN_ITEMS = 1 << 17  # with fewer, a scan is so fast that tables are not worth keeping
+MAX_BITS = 256  # longer codes would need tables many times their own size
+SAMPLE = 1 << 18  # items scanned to time the scan
+QUERIES = 16  # of which the time is measured
 
 
-def cut(bits: int, items: int) -> Cuts:
-    """Substrings of 16 bits, fewer for few items, none across two words. (§4 advises about log₂ N bits; 21 measured
-    slower up to 10 million items.) Bits left over take no part: the argument holds for any disjoint substrings."""
+def substring_cuts(bits: int, items: int) -> Cuts:
+    """Substrings of 16 bits, shorter ones for few items, none across two words. (§4 advises about log₂ N bits; 21
+    measured slower up to 10 million items.) Bits left over are ignored: the argument holds for any disjoint
+    substrings."""
     parts = 4 if items >= 1 << 15 else 6
     cuts = []
     for word in range(-(-bits // 64)):
@@ -53,21 +63,21 @@ def cut(bits: int, items: int) -> Cuts:
 
 @dataclass
 class Checks:
-    """With which low, high and copies of a mapped file are compared when they are first read."""
+    """The checksums with which low, high and copies of a mapped file are compared when they are first read."""
 
     blocks: Blocks
     ready: Flags  # 1 for each unit of 2^UNIT entries, counted over all tables, of which all three have been compared
     places: Places
     searches: int = 0
 
-    def count(self) -> None:
-        """A search has ended. Now and then it turns out to be the last that had anything to compare."""
+    def count_search(self) -> None:
+        """To be called after each search. Once everything has been compared, later searches skip looking at `ready`."""
         self.searches += 1
-        if self.searches % LOOK == 0 and self.ready.all():
-            self.ready = NOTHING
+        if self.searches % SEARCHES_PER_LOOK == 0 and self.ready.all():
+            self.ready = NO_FLAGS
 
 
-UNCHECKED = Checks(IN_MEMORY, NOTHING, np.empty((0, 3), np.int64))
+UNCHECKED = Checks(IN_MEMORY, NO_FLAGS, np.empty((0, 3), np.int64))
 
 
 @dataclass(frozen=True)
@@ -88,13 +98,13 @@ class Tables:
         """Fill the heap of one query; the number of items looked at, negative where it gave up.
 
         It gives up when it has looked at more than `free` items and would need more than `budget` in all to reach
-        the worst of the k best so far, or has used the budget. Offsets and, in the compact form, codes must have been
-        compared with their checksums before.
+        the worst of the k best so far, or has used up the budget. Offsets and, in the compact form, codes must have
+        been compared with their checksums before.
         """
-        from kenthash.search import mih_kernels
+        from kenthash.search import kernels
 
         blocks = self.checks.blocks
-        looked_at = mih_kernels.search(
+        looked_at = kernels.search_tables(
             query,
             codes,
             self.cuts,
@@ -113,15 +123,15 @@ class Tables:
             blocks.seen,
             self.checks.places,
         )
-        if looked_at == mih_kernels.DAMAGED:
-            raise Damaged(blocks.path, "its tables do not match their checksums")
-        self.checks.count()
+        if looked_at == kernels.DAMAGED:
+            raise DamagedCodeFile(blocks.path, "its tables do not match their checksums")
+        self.checks.count_search()
         return looked_at
 
 
-def checks(blocks: Blocks, entries: int, places: list[tuple[int, int]]) -> Checks:
-    """Of tables with so many entries together; `places` are the first byte and the bytes an entry of low, high and
-    copies in the blocks."""
+def new_checks(blocks: Blocks, entries: int, places: list[tuple[int, int]]) -> Checks:
+    """For tables of `entries` in total; `places` are the first byte and the bytes per entry of low, high and copies in
+    the blocks."""
     rows = [(first, size, first + size * entries) for first, size in places]
     return Checks(blocks, np.zeros((entries >> UNIT) + 1, np.uint8), np.array(rows, np.int64))
 
@@ -131,31 +141,60 @@ def offsets_size(cuts: Cuts) -> int:
 
 
 def high_bytes(items: int) -> int:
-    """Of the upper part of a slot."""
+    """The size of the upper part of a slot."""
     return 1 if items <= 1 << 24 else 2
 
 
-def fill(tables: Tables, codes: Words, threads: int) -> None:
+def fill_tables(tables: Tables, codes: Words, threads: int) -> None:
     """Sort all codes [N, W] into the buckets of tables that have been laid out for them."""
-    from kenthash.search import mih_kernels
+    from kenthash.search import kernels
 
-    def one(j: int) -> None:
+    def fill_one(j: int) -> None:
         begin, end = tables.starts[j], tables.starts[j + 1]
         word, shift, width = (int(x) for x in tables.cuts[j])
-        mih_kernels.fill(
+        kernels.fill_table(
             codes, word, shift, width, tables.offsets[begin:end], tables.low[j], tables.high[j], tables.copies[j]
         )
 
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(one, range(len(tables.cuts))))
+        list(pool.map(fill_one, range(len(tables.cuts))))
 
 
-def build(codes: Words, cuts: Cuts, fast: bool, threads: int = 1) -> Tables:
-    """Tables in memory."""
-    n, m = len(codes), len(cuts)
-    low, high = np.empty((m, n), np.uint16), np.empty((m, n), f"u{high_bytes(n)}")
-    tables = Tables(
-        cuts, np.empty(offsets_size(cuts), np.uint32), low, high, np.empty((m, n if fast else 0), np.uint64)
-    )
-    fill(tables, codes, threads)
-    return tables
+@dataclass(frozen=True)
+class Costs:
+    scan: float  # nanoseconds per item, for several queries together
+    mih: float  # nanoseconds per item looked at
+
+    def budget(self, items: int) -> int:
+        """The number of items that hashing may look at in the time of a scan."""
+        return int(items * self.scan / self.mih)
+
+
+def worth_tables(bits: int, items: int) -> bool:
+    return items >= MIN_ITEMS and bits <= MAX_BITS
+
+
+def measure_costs(codes: Words, tables: Tables) -> Costs:
+    """Time both on queries near items of the index itself; the best of three turns counts. The answers are not used, so
+    nothing is compared with checksums."""
+    from kenthash.search import kernels
+
+    tables = replace(tables, checks=UNCHECKED)
+    rng = np.random.default_rng(0)
+    queries = codes[rng.integers(0, len(codes), QUERIES)].copy()
+    queries[:, 0] ^= np.uint64(0x0004_0020_0001_0800)  # a bit in each quarter, so that several steps are needed
+    none, sample = np.empty(0, np.uint64), min(SAMPLE, len(codes))
+    scan = hashing = np.inf
+    for _ in range(3):
+        heaps = new_heaps(QUERIES, 10, 64 * codes.shape[1])
+        start = time.perf_counter()
+        kernels.scan(queries, codes, 0, sample, none, heaps)
+        scan = min(scan, (time.perf_counter() - start) / (QUERIES * sample))
+        heaps[:] = new_heaps(1, 10, 64 * codes.shape[1])
+        start = time.perf_counter()
+        looked = sum(
+            abs(tables.search(query, codes, none, 1 << 16, 1 << 16, heap))
+            for query, heap in zip(queries, heaps, strict=True)
+        )
+        hashing = min(hashing, (time.perf_counter() - start) / max(looked, 1))
+    return Costs(1e9 * scan, 1e9 * hashing)

@@ -1,4 +1,4 @@
-"""The SQLite file of a local index: its schema and how that grew, and what is refused when one is opened."""
+"""The SQLite file of a local index: its schema with the migrations, creating and opening a file, what is refused."""
 
 import os
 import sqlite3
@@ -12,14 +12,14 @@ from kenthash.files import sync_folder
 from kenthash.search.engine import NoSuchIndex
 
 APPLICATION = 0x6B656E74  # marks the file as ours: "kent"
-WAIT = 120.0  # seconds for another writer to finish
-CACHE_KIB = 128 << 10  # at most; for large additions
+LOCK_SECONDS = 120.0  # how long to wait for another writer
+CACHE_KIB = 128 << 10  # per connection, at most: for large additions
 HEAD = b"SQLite format 3\0"
 NOT_OURS = "not an index of kenthash, or its beginning is damaged: restore it from a copy"
 READ_ONLY = "cannot be changed: the file, its folder or its disk is read-only"
-PAGE = 16384  # bytes; larger than SQLite's default, as are our files
+PAGE = 16384  # bytes: more than SQLite's default, since the files are large
 
-OUTSIDE = frozenset(  # SQLite's errors that are not about what the file holds
+ENVIRONMENT_ERRORS = frozenset(  # SQLite's errors that are not about the content of the file
     {
         sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_TOOBIG,
@@ -27,8 +27,8 @@ OUTSIDE = frozenset(  # SQLite's errors that are not about what the file holds
 )  # fmt: skip
 FileState = tuple[int, ...]
 
-# The schema's history: a file's user_version is the number of steps it has, and opening one applies those it lacks.
-STEPS = (
+# The history of the schema: user_version of a file is the number of migrations it has; opening it applies the others.
+MIGRATIONS = (
     """
     CREATE TABLE about(key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
     CREATE TABLE items(row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, code BLOB NOT NULL,
@@ -40,7 +40,7 @@ STEPS = (
 
 
 def create_file(path: Path, bits: int, form: str) -> None:
-    """Make an empty index under another name, and give it its own when it is whole."""
+    """Make an empty index under a temporary name, and rename it when it is complete."""
     if path.exists():
         raise UsageError(f"{path}: exists already: open it, or choose another name")
     identity = uuid.uuid4().hex
@@ -49,7 +49,7 @@ def create_file(path: Path, bits: int, form: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             _write_empty(path, partial, {"bits": bits, "identity": identity, "form": form})
-            _give_name(partial, path)
+            _publish(partial, path)
         finally:
             partial.unlink(missing_ok=True)
         sync_folder(path.parent)
@@ -65,9 +65,9 @@ def _write_empty(path: Path, partial: Path, about: dict[str, str | int]) -> None
         connection.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
 
-def _give_name(partial: Path, path: Path) -> None:
+def _publish(partial: Path, path: Path) -> None:
     try:
-        path.hardlink_to(partial)  # unlike a rename, fails where another process was faster
+        path.hardlink_to(partial)  # unlike a rename, fails where another process has created it
     except FileExistsError:
         raise UsageError(f"{path}: exists already: open it, or choose another name") from None
     except OSError:  # a file system without hard links
@@ -77,17 +77,17 @@ def _give_name(partial: Path, path: Path) -> None:
 def open_file(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
     """A connection to an index, brought up to this version's schema.
 
-    Where its folder cannot be written to, SQLite can make no log, and reads a file only if told that it never changes.
-    Then the state of the file comes with the connection, which may be used as long as that stays the same.
+    Where its folder cannot be written to, SQLite cannot create a log, and reads a file only as an immutable one. Then
+    the state of the file is returned with the connection, which may be used as long as that state stays the same.
     """
-    _check_there(path)
+    _check_exists(path)
     with errors(path):
         try:
             return _connect(path, path.absolute().as_uri()), None
         except sqlite3.OperationalError as error:
-            if _kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            if _error_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            if _writable(path):
+            if _is_writable(path):
                 raise
         state = file_state(path)
         for log in ("-wal", "-journal"):
@@ -100,18 +100,18 @@ def open_file(path: Path) -> tuple[sqlite3.Connection, FileState | None]:
 
 
 def _connect(path: Path, address: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(address, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True)
+    connection = sqlite3.connect(address, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
     try:
         try:
             _check_version(path, connection)
-        except sqlite3.OperationalError:  # locked, or not to be opened: not what the file holds
+        except sqlite3.OperationalError:  # locked, or cannot be opened: not about the content of the file
             raise
         except sqlite3.DatabaseError:
-            _explain(path)
+            _check_head(path)
             raise
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cell_size_check = ON")  # notices more of the damage there may be
+        connection.execute("PRAGMA cell_size_check = ON")  # detects more kinds of damage
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         _migrate(path, connection)
     except BaseException:
@@ -121,19 +121,19 @@ def _connect(path: Path, address: str) -> sqlite3.Connection:
 
 
 def file_state(path: Path) -> FileState:
-    """What tells whether a file has been changed or replaced; nothing where it is gone."""
+    """What changes when a file is changed or replaced; () where it does not exist."""
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise DataError(f"{path}: an SQLite file, but not an index of kenthash")
     version = _version(connection)
-    if version > len(STEPS):
+    if version > len(MIGRATIONS):
         raise DataError(f"{path}: written by a newer kenthash (schema {version}): upgrade this one")
 
 
@@ -142,27 +142,27 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(path: Path, connection: sqlite3.Connection) -> None:
-    if _version(connection) == len(STEPS):
+    if _version(connection) == len(MIGRATIONS):
         return
     try:
         connection.execute("BEGIN IMMEDIATE")
-        for step in STEPS[_version(connection) :]:  # asked again: another process may have been faster
+        for step in MIGRATIONS[_version(connection) :]:  # read again: another process may have applied them
             for statement in step.split(";"):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(STEPS)}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except sqlite3.OperationalError as error:
-        if _kind(error) != sqlite3.SQLITE_READONLY:
+        if _error_code(error) != sqlite3.SQLITE_READONLY:
             raise
         raise KenthashError(
             f"{path}: written by an older kenthash and read-only here: open it once where it can be changed"
         ) from error
 
 
-def _check_there(path: Path) -> None:
-    """Without opening the file. When a process closes a file, the system drops all locks that it has on it, those of
-    its other connections too; then another process that closes the index takes itself for the last one and deletes
-    the write-ahead log, with what is written to it from here on (SQLite, "How To Corrupt", 2.2)."""
+def _check_exists(path: Path) -> None:
+    """This must not open the file. When a process closes a file, the system drops all locks that the process has on it,
+    also those of its other connections; then another process that closes the index takes itself for the last one and
+    deletes the write-ahead log, with what is written to it later (SQLite, "How To Corrupt", 2.2)."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -175,8 +175,8 @@ def _check_there(path: Path) -> None:
         raise DataError(f"{path}: {NOT_OURS}")
 
 
-def _explain(path: Path) -> None:
-    """Why SQLite cannot read a file, where its head tells."""
+def _check_head(path: Path) -> None:
+    """Say why SQLite cannot read a file, where its header shows that."""
     try:
         with path.open("rb") as stream:
             head = stream.read(100)
@@ -193,18 +193,20 @@ def _explain(path: Path) -> None:
 
 @contextmanager
 def errors(path: Path) -> Iterator[None]:
-    """SQLite's own errors as ours, in one line with the file's name."""
+    """Turn SQLite's errors into KenthashErrors: one line with the name of the file."""
     try:
         yield
-    except sqlite3.ProgrammingError:  # ours to mend
+    except sqlite3.ProgrammingError:  # a bug of kenthash
         raise
     except sqlite3.DatabaseError as error:
-        kind = _kind(error)
-        if kind == sqlite3.SQLITE_READONLY and not _writable(path):
+        code = _error_code(error)
+        if code == sqlite3.SQLITE_READONLY and not _is_writable(path):
             raise KenthashError(f"{path}: {READ_ONLY}") from error
-        if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise KenthashError(f"{path}: {error}: another process has been writing to it for {WAIT:.0f} s") from error
-        if kind in OUTSIDE:
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise KenthashError(
+                f"{path}: {error}: another process has been writing to it for {LOCK_SECONDS:.0f} s"
+            ) from error
+        if code in ENVIRONMENT_ERRORS:
             raise KenthashError(f"{path}: {error}") from error
         raise damaged(path, str(error)) from error
 
@@ -213,11 +215,11 @@ def damaged(path: Path, what: object) -> DataError:
     return DataError(f"{path}: damaged: {' '.join(str(what).split())[:100]}: restore it from a copy")
 
 
-def _kind(error: sqlite3.Error) -> int:
-    """SQLite's primary code of an error; one that Python raises of what SQLite returned has none of its own."""
+def _error_code(error: sqlite3.Error) -> int:
+    """SQLite's primary code of an error; errors that Python itself raises about SQLite's values have no code."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def _writable(path: Path) -> bool:
+def _is_writable(path: Path) -> bool:
     effective = os.access in os.supports_effective_ids
-    return all(os.access(one, os.W_OK, effective_ids=effective) for one in (path, path.parent))
+    return all(os.access(place, os.W_OK, effective_ids=effective) for place in (path, path.parent))
