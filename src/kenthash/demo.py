@@ -26,7 +26,7 @@ from kenthash.files import read_json
 from kenthash.methods import METHODS
 from kenthash.model import Hasher
 from kenthash.search import Index, add_texts
-from kenthash.search.models import claim
+from kenthash.search.models import assign_model
 from kenthash.studies.controls import apply_control
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import Recipe, make_recipe
@@ -117,7 +117,7 @@ def _control(name: str, features: FeaturePack, split: Split) -> Row:
 def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
     """Codes of the pack's vectors: pictures and captions need not be encoded again."""
     with Index.open_or_create(target, BITS) as index:
-        claim(index, run)
+        assign_model(index, run)
         hasher = Hasher.load(run)
         if index.stats().items:
             add_texts(index, hasher.encode_texts)  # for one that an earlier version made

@@ -16,7 +16,7 @@ from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
 from kenthash.search import add_texts
 from kenthash.search.folder import sync_folder, walk_folder
-from kenthash.search.models import claim
+from kenthash.search.models import assign_model
 
 ITEMS = 52
 HOSTILE = "<img src=x onerror=document.title='owned'> & <b>bold</b>"  # a caption, which must stay what it is
@@ -54,7 +54,7 @@ def make_collection(folder: Path) -> Collection:
     HashNetwork(HasherConfig(64, 1280, 384, head, head, "light")).save(folder / "model")
     hasher = Hasher.load(folder / "model")
     with Index.create(folder / "scenes.kh", 64) as index:
-        claim(index, folder / "model")
+        assign_model(index, folder / "model")
         sync_folder(index, walk_folder(folder / "scenes"), hasher.encode_files)
         add_texts(index, hasher.encode_texts)
         items = index.get(index.list_ids())

@@ -19,7 +19,7 @@ from kenthash.model.hasher import Hasher
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index
 from kenthash.search.folder import BATCH, sync_folder, walk_folder
-from kenthash.search.models import PICTURES, UNFINISHED, claim, model_for, pictures_warning
+from kenthash.search.models import PICTURES, UNFINISHED, assign_model, model_for, pictures_warning
 
 
 class AverageHash:
@@ -184,7 +184,7 @@ def codes_of(index: Index) -> dict[str, bytes]:
 
 
 def test_an_index_of_another_version_is_encoded_again(photos: Path, tmp_path: Path) -> None:
-    """All of it, however often that is interrupted; until it is whole, whoever searches is told."""
+    """All of it, however often that is interrupted; until it is complete, searches warn."""
     for i in range(BATCH):
         paint(photos / f"{i}.png", 1000 + i)
     paint(tmp_path / "other" / "a.png", 7)
@@ -227,11 +227,11 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         (tmp_path / name / "model" / "config.json").write_text("{}")
         (tmp_path / name / "model" / "model.safetensors").write_text(name)
     with Index.create(tmp_path / "x.kh", 64) as index:
-        claim(index, tmp_path / "a")
+        assign_model(index, tmp_path / "a")
         assert model_for(index, None) == tmp_path / "a" / "model"
-        for refused in (lambda: claim(index, tmp_path / "b"), lambda: model_for(index, tmp_path / "b")):
+        for refused in (assign_model, model_for):
             with pytest.raises(UsageError, match="not the model"):
-                refused()
+                refused(index, tmp_path / "b")
         (tmp_path / "a").rename(tmp_path / "moved")
         with pytest.raises(DataError, match="say where it is with --model"):
             model_for(index, None)
@@ -266,19 +266,19 @@ def test_texts_are_encoded_when_asked_for_and_from_then_on(photos: Path, tmp_pat
     assert "texts" not in add(photos)[0]
     with Index.open(target) as index:
         assert not index.keeps_texts()
-    told, _ = add(photos, "--texts")
-    assert (told["unchanged"], told["texts"]) == (5, 3)
+    report, _ = add(photos, "--texts")
+    assert (report["unchanged"], report["texts"]) == (5, 3)
     row = {"file_name": "2024/2.png", "text": "a horse"}
     (photos / "metadata.jsonl").write_text(json.dumps(row) + "\n")
-    told, _ = add(photos)
-    assert (told["changed"], told["texts"]) == (3, 1)  # of the other two the texts have gone
+    report, _ = add(photos)
+    assert (report["changed"], report["texts"]) == (3, 1)  # of the other two the texts have gone
     with Index.open(target) as index:
         (hits,) = index.search_texts(Hasher.load(tmp_path / "run" / "model").encode_texts(["a horse"]))
         assert (hits.ids, hits.distances.tolist(), hits.texts) == (["photos/2024/2.png"], [0], ["a horse"])
     target = tmp_path / "none.kh"
     paint(tmp_path / "plain" / "a.png", 1)
-    told, said = add(tmp_path / "plain", "--texts")
-    assert told["texts"] == 0 and "no item has a text: name them as `text` or `texts` in metadata.jsonl" in said
+    report, messages = add(tmp_path / "plain", "--texts")
+    assert report["texts"] == 0 and "no item has a text: name them as `text` or `texts` in metadata.jsonl" in messages
 
 
 def test_commands(photos: Path, tmp_path: Path) -> None:
@@ -295,9 +295,9 @@ def test_commands(photos: Path, tmp_path: Path) -> None:
     assert run("index", "list").splitlines() == everything
     assert json.loads(run("index", "list", "--json", "--limit", "2")) == everything[:2]
     assert json.loads(run("index", "stats", "--json"))["items"] == 5
-    found = json.loads(run("search", "--like", everything[0], "-k", "3", "--json"))
-    assert len(found) == 3 and everything[0] not in [hit["id"] for hit in found]
-    assert [hit["distance"] for hit in found] == sorted(hit["distance"] for hit in found)
+    hits = json.loads(run("search", "--like", everything[0], "-k", "3", "--json"))
+    assert len(hits) == 3 and everything[0] not in [hit["id"] for hit in hits]
+    assert [hit["distance"] for hit in hits] == sorted(hit["distance"] for hit in hits)
     only = json.loads(run("search", "--like", everything[0], "--filter", "labels has 'cat'", "--json"))
     assert [hit["id"] for hit in only] == everything[1:2]
     table = run("search", "--like", everything[0], "--filter", "year = 2021")

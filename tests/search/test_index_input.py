@@ -8,7 +8,7 @@ import pytest
 
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import Index
-from kenthash.search.targets import shown
+from kenthash.search.addresses import without_password
 
 CODE = np.zeros((1, 8), np.uint8)
 
@@ -103,5 +103,7 @@ def test_no_message_holds_a_password() -> None:
     with pytest.raises(UsageError, match=r"^http://example\.org/x: an index is") as caught:
         Index.open("http://me:secret@example.org/x")
     assert "secret" not in str(caught.value)
-    assert shown("postgresql://host/db?password=secret&table=pics") == "postgresql://host/db?table=pics"
-    assert "secret" not in shown("postgresql://me:secret?@host/db") + shown("postgresql://host/db?password=a@secret")
+    assert without_password("postgresql://host/db?password=secret&table=pics") == "postgresql://host/db?table=pics"
+    assert "secret" not in without_password("postgresql://me:secret?@host/db") + without_password(
+        "postgresql://host/db?password=a@secret"
+    )

@@ -20,7 +20,7 @@ from kenthash.model.hasher import Hasher
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index, add_texts
 from kenthash.search.folder import sync_folder, walk_folder
-from kenthash.search.models import claim
+from kenthash.search.models import assign_model
 from processes import PATIENCE
 from processes import wait_until as wait_until
 
@@ -71,7 +71,7 @@ def make_place(folder: Path) -> Place:
     (place.photos / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     hasher = make_model(place.model)
     with Index.create(place.index, BITS) as index:
-        claim(index, place.model)
+        assign_model(index, place.model)
         sync_folder(index, walk_folder(place.photos), hasher.encode_files)
         add_texts(index, hasher.encode_texts)
     return place

@@ -12,7 +12,7 @@ from small_service import BITS, make_model, problem
 from kenthash import Hasher, Index
 from kenthash.search import add_texts
 from kenthash.search.engine import Metadata
-from kenthash.search.models import claim
+from kenthash.search.models import assign_model
 from kenthash.service.app import make_app
 from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
@@ -25,7 +25,7 @@ ITEMS, RARE = 600, 200  # items, and labels of each that no other has
 def serving(folder: Path, metadata: list[Metadata]) -> Iterator[Service]:
     make_model(folder / "model")
     with Index.create(folder / "x.kh", BITS) as index:
-        claim(index, folder / "model")
+        assign_model(index, folder / "model")
         codes = np.zeros((len(metadata), BITS // 8), np.uint8)
         index.add([str(number) for number in range(len(metadata))], codes, metadata)
     service = make_service(Settings(str(folder / "x.kh")))

@@ -11,7 +11,7 @@ from small_service import BITS, ITEMS, LABELS, Place, make_place, name, problem,
 from kenthash import Hasher, Index
 from kenthash.codes import hamming
 from kenthash.search import add_texts
-from kenthash.search.models import claim
+from kenthash.search.models import assign_model
 from processes import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("servers")
@@ -26,7 +26,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     place: Place = make_place(tmp_path_factory.mktemp("engines"))
     with Index.open(place.index) as local, Index.create(target, BITS) as index:
-        claim(index, place.model)
+        assign_model(index, place.model)
         items = [item for item in local.get(local.list_ids()) if item]
         index.add([item.id for item in items], np.stack([item.code for item in items]), [i.metadata for i in items])
         hasher = Hasher.load(place.model)

@@ -1,8 +1,8 @@
 """`kenthash bench search`: exact nearest codes, compared with libraries that a user could install instead, in one run.
 
 Codes of 64 bits: `clustered` (a centre for every 1,000 items, each bit of an item flipped with probability 13/128) and
-`uniform`. Every contestant runs on one thread; the turns alternate, and the least processor time of each counts, so
-that other load on the machine affects all alike. Results are compared: distances must equal those of faiss.
+`uniform`. Every library runs on one thread; they take turns, and the least processor time of each counts, so that other
+load on the machine affects all alike. Results are compared: distances must equal those of faiss.
 
 faiss's IndexBinaryFlat is the reference. pynear's MIHBinaryIndex is approximate, so its recall is shown; usearch scans.
 """
@@ -30,16 +30,16 @@ KINDS = ("clustered", "uniform")
 LEAST = 1000  # items
 PEERS_MOST = 2_000_000  # items; beyond this pynear builds for minutes, and usearch runs out of memory
 ONCE = ("pynear MIH", "usearch exact")  # one turn each: usearch takes longer than all others together
-SINGLE, BATCH = 100, 1000  # queries, one by one and at once
+SINGLE, BATCH = 100, 1000  # number of queries searched one by one, and together
 Run = Callable[[Codes], NDArray[Any]]  # queries to distances [Q, K]
 
 
 def bench_search(sizes: list[int], kinds: list[str], rounds: int = 3, batch_rounds: int = 2) -> list[dict[str, Any]]:
     """One record for each size and kind of codes: {contestant: {single_ms, batch_ms, bytes, ratios ...}}."""
-    return [_contest(items, kind, rounds, batch_rounds) for items in sizes for kind in kinds]
+    return [_compare(items, kind, rounds, batch_rounds) for items in sizes for kind in kinds]
 
 
-def _contest(items: int, kind: str, rounds: int, batch_rounds: int) -> dict[str, Any]:
+def _compare(items: int, kind: str, rounds: int, batch_rounds: int) -> dict[str, Any]:
     codes, queries = make_codes(items, BATCH, kind)
     contestants: dict[str, dict[str, Any]] = {}
     runs: dict[str, Run] = {}
@@ -70,22 +70,22 @@ def _contest(items: int, kind: str, rounds: int, batch_rounds: int) -> dict[str,
                     continue
                 _take_turn(run, queries, contestants[name], true, batch=turn >= rounds)
             progress.update()
-    for about in contestants.values():
-        for what in ("single_ms", "batch_ms"):
-            if what in about:
-                about[what.replace("ms", "ratio")] = contestants["faiss Flat"][what] / about[what]
+    for figures in contestants.values():
+        for name in ("single_ms", "batch_ms"):
+            if name in figures:
+                figures[name.replace("ms", "ratio")] = contestants["faiss Flat"][name] / figures[name]
     return {"items": items, "kind": kind, "bits": BITS, "k": K, "contestants": contestants}
 
 
-def _take_turn(run: Run, queries: Codes, about: dict[str, Any], true: NDArray[Any], batch: bool) -> None:
+def _take_turn(run: Run, queries: Codes, figures: dict[str, Any], true: NDArray[Any], batch: bool) -> None:
     if batch:
         start = time.process_time()
-        found = run(queries)
+        distances = run(queries)
         spent = (time.process_time() - start) / len(queries)
-        about["equal"] = bool(np.array_equal(found, true))
-        about["recall"] = float((found <= true[:, -1:]).mean())
+        figures["equal"] = bool(np.array_equal(distances, true))
+        figures["recall"] = float((distances <= true[:, -1:]).mean())
     else:
-        run(queries[:1])  # so that the processor's caches hold this contestant's data
+        run(queries[:1])  # so that the processor's caches hold the data of this library
         spent = np.inf
         for part in range(0, SINGLE, SINGLE // 4):
             start = time.process_time()
@@ -93,7 +93,7 @@ def _take_turn(run: Run, queries: Codes, about: dict[str, Any], true: NDArray[An
                 run(queries[q : q + 1])
             spent = min(spent, (time.process_time() - start) / (SINGLE // 4))
     name = "batch_ms" if batch else "single_ms"
-    about[name] = min(about.get(name, np.inf), 1e3 * spent)
+    figures[name] = min(figures.get(name, np.inf), 1e3 * spent)
 
 
 def make_codes(items: int, queries: int, kind: str, seed: int = 0) -> tuple[Codes, Codes]:
@@ -151,14 +151,14 @@ def _usearch(codes: Codes) -> tuple[Run, int]:
     from usearch.index import MetricKind, search
 
     def run(queries: Codes) -> NDArray[Any]:
-        found = search(codes, queries, K, MetricKind.Hamming, exact=True, threads=1)
-        return np.asarray(found.distances).reshape(len(queries), K).astype(np.int64)
+        matches = search(codes, queries, K, MetricKind.Hamming, exact=True, threads=1)
+        return np.asarray(matches.distances).reshape(len(queries), K).astype(np.int64)
 
     return run, codes.nbytes
 
 
 def bench_index(items: int) -> dict[str, float]:
-    """A durable index on disk: seconds to add the codes, to compact, to open; milliseconds of a query, all included."""
+    """A durable index on disk: seconds to add the codes, to compact, to open; milliseconds per query with metadata."""
     scan.use_compiled()
     codes, queries = make_codes(items, SINGLE, "clustered")
     figures: dict[str, float] = {"items": items}
@@ -182,7 +182,7 @@ def bench_index(items: int) -> dict[str, float]:
 
 
 def _time(figures: dict[str, float], name: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Seconds by the clock and, as `name_cpu`, of the processor: the best where it is called several times."""
+    """Wall time in seconds and, as `name_cpu`, processor time: the least of several calls with the same name."""
     start, start_cpu = time.perf_counter(), time.process_time()
     call(*arguments)
     for key, spent in ((name, time.perf_counter() - start), (f"{name}_cpu", time.process_time() - start_cpu)):
@@ -196,14 +196,14 @@ def render(records: list[dict[str, Any]], index: dict[str, float] | None) -> str
         lines.append(
             f"{'':<18}{'1 query':>12}{'ratio':>9}{f'of {BATCH:,}':>12}{'ratio':>9}{'B/item':>8}{'build':>9}  answers"
         )
-        for name, about in record["contestants"].items():
-            if "note" in about:
-                lines.append(f"{name:<21}{about['note']}")
+        for name, figures in record["contestants"].items():
+            if "note" in figures:
+                lines.append(f"{name:<21}{figures['note']}")
                 continue
-            answers = "exact" if about["equal"] else f"recall {about['recall']:.3f}"
-            size = f"{about['bytes_an_item']:.0f}" if about["bytes_an_item"] else "?"
-            speed = "".join(f"{about[f'{x}_ms']:>9.3f} ms{about[f'{x}_ratio']:>8.1f}×" for x in ("single", "batch"))
-            lines.append(f"{name:<18}{speed}{size:>8}{about['build_s']:>7.1f} s  {answers}")
+            answers = "exact" if figures["equal"] else f"recall {figures['recall']:.3f}"
+            size = f"{figures['bytes_an_item']:.0f}" if figures["bytes_an_item"] else "?"
+            speed = "".join(f"{figures[f'{x}_ms']:>9.3f} ms{figures[f'{x}_ratio']:>8.1f}×" for x in ("single", "batch"))
+            lines.append(f"{name:<18}{speed}{size:>8}{figures['build_s']:>7.1f} s  {answers}")
         lines.append("")
     if index:
         lines.append("a durable index on disk, clustered codes (add: the best million):")

@@ -15,7 +15,7 @@ import numpy as np
 
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.search import Index
-from kenthash.search.models import claim
+from kenthash.search.models import assign_model
 
 BITS = 64
 ITEMS = 20_000
@@ -51,7 +51,7 @@ def _index(folder: Path) -> str:
     codes = np.random.default_rng(0).integers(0, 256, (ITEMS, BITS // 8), np.uint8)
     path = folder / "bench.kh"
     with Index.create(path, BITS) as index:
-        claim(index, folder / "model")
+        assign_model(index, folder / "model")
         index.add([f"item {i:06}" for i in range(ITEMS)], codes)
         index.compact()
     return str(path)

@@ -30,15 +30,15 @@ def add(
     index: str = INDEX,
     model: Path | None = typer.Option(None, help="The run whose model encodes the pictures: what `train` wrote."),
     codes: Path | None = typer.Option(None, help="Codes to add instead of pictures: what `index export` wrote."),
-    texts: bool = typer.Option(False, "--texts", help="Make codes of the items' texts, too, so that texts are found."),
+    texts: bool = typer.Option(False, "--texts", help="Also make codes of the items' texts, so that texts are found."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = JSON,
 ) -> None:
-    """Add the pictures of a folder, or bring them up to date: new and changed ones are encoded, removed ones dropped.
+    """Add the pictures of a folder, or update them: new and changed ones are encoded, removed ones dropped.
 
     After an interruption the same command continues where it stopped. The keys of metadata.jsonl become metadata, by
     which searches can be filtered. The items of a feature pack are added by its vectors; no picture is encoded again.
-    An index that was given --texts once keeps the codes of texts up to date without it.
+    After --texts was given once, later calls make the codes of new texts without it.
 
     \b
         kenthash index add photos --model runs/photos-64 --index photos.kh --texts
@@ -72,16 +72,17 @@ def _add_folder(folder: Path, model: Path, target: str, device: str, texts: bool
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index, add_texts
     from kenthash.search.folder import sync_folder, walk_folder
-    from kenthash.search.models import claim, is_current, model_folder
+    from kenthash.search.models import assign_model, is_current, model_folder
 
-    walk = walk_folder(folder)  # first: a folder without pictures leaves no index behind
+    # First of all, so that neither a folder without pictures nor an encoder with other weights leaves an index behind.
+    content = walk_folder(folder)
     hasher = Hasher.load(model_folder(model), device)
-    _ = hasher.encoder  # also first: one whose weights were replaced leaves no index behind either
+    _ = hasher.encoder
     with Index.open_or_create(target, hasher.bits) as index:
-        claim(index, model)
+        assign_model(index, model)
         if not is_current(index):
             typer.echo("this index was filled by another version of kenthash: its pictures are encoded again", err=True)
-        report = asdict(sync_folder(index, walk, hasher.encode_files))
+        report = asdict(sync_folder(index, content, hasher.encode_files))
         if texts or index.keeps_texts():
             report["texts"] = add_texts(index, hasher.encode_texts)
             if not index.has_texts():
@@ -95,7 +96,7 @@ def _add_pack(path: Path, model: Path, target: str, device: str, texts: bool) ->
     from kenthash.encoders.features import FeaturePack
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index, add_texts
-    from kenthash.search.models import claim, model_folder
+    from kenthash.search.models import assign_model, model_folder
     from kenthash.search.packs import add_pack
 
     pack, hasher = FeaturePack.open(path), Hasher.load(model_folder(model), device)
@@ -103,7 +104,7 @@ def _add_pack(path: Path, model: Path, target: str, device: str, texts: bool) ->
     if not pack.version:
         typer.echo("note: the pack does not tell its version: codes of new pictures may be off by a few bits", err=True)
     with Index.open_or_create(target, hasher.bits) as index:
-        claim(index, model)
+        assign_model(index, model)
         report = asdict(add_pack(index, pack.dataset, codes, pack.version))
         if texts or index.keeps_texts():
             report["texts"] = add_texts(index, _text_encoder(pack, hasher))
@@ -115,28 +116,28 @@ def _add_pack(path: Path, model: Path, target: str, device: str, texts: bool) ->
 
 
 def _text_encoder(pack: "FeaturePack", hasher: "Hasher") -> "Callable[[Sequence[str]], Codes]":
-    """Codes of texts from the vectors of the pack, as far as it has them."""
+    """Codes of texts from the vectors of the pack; texts that it does not have are encoded."""
     import numpy as np
 
-    texts = [text for few in pack.dataset.texts or [] for text in few]
-    known = dict(zip(texts, hasher.encode_text_features(pack.text), strict=True)) if texts else {}
+    texts = [text for item_texts in pack.dataset.texts or [] for text in item_texts]
+    codes = dict(zip(texts, hasher.encode_text_features(pack.text), strict=True)) if texts else {}
 
-    def encode(asked: Sequence[str]) -> "Codes":
-        missing = [text for text in dict.fromkeys(asked) if text not in known]
-        known.update(zip(missing, hasher.encode_texts(missing), strict=True) if missing else ())
-        return np.stack([known[text] for text in asked])
+    def encode(item_texts: Sequence[str]) -> "Codes":
+        missing = [text for text in dict.fromkeys(item_texts) if text not in codes]
+        codes.update(zip(missing, hasher.encode_texts(missing), strict=True) if missing else ())
+        return np.stack([codes[text] for text in item_texts])
 
     return encode
 
 
 def _add_codes(path: Path, target: str) -> dict[str, object]:
     from kenthash.search import Index
-    from kenthash.search.models import check_codes
-    from kenthash.search.moving import read_codes
+    from kenthash.search.export import read_codes
+    from kenthash.search.models import check_codes_version
 
     ids, codes, metadata = read_codes(path)
     with Index.open_or_create(target, 8 * codes.shape[1]) as index:
-        check_codes(index, metadata)
+        check_codes_version(index, metadata)
         index.add(ids, codes, metadata)
         index.compact()
     return {"added": len(ids)}
@@ -178,9 +179,9 @@ def export(
     kind: str = typer.Option("npy", "--format", help="npy, parquet or faiss (an IndexBinaryFlat)."),
     as_json: bool = JSON,
 ) -> None:
-    """Write ids, codes and metadata out, for other tools or for `index add --codes`. Prints the number of items."""
+    """Write ids, codes and metadata for other tools or for `index add --codes`. Prints the number of items."""
     from kenthash.search import Index
-    from kenthash.search.moving import export_index
+    from kenthash.search.export import export_index
 
     with Index.open(index) as opened:
         exported = export_index(opened, out, kind)
@@ -193,10 +194,10 @@ def stats(index: str = INDEX, as_json: bool = JSON) -> None:
     from kenthash.search import Index
 
     with Index.open(index) as opened:
-        about, notes = asdict(opened.stats()), opened.notes()
+        figures, notes = asdict(opened.stats()), opened.notes()
     if as_json:
-        typer.echo(json.dumps({**about, "notes": notes}))
+        typer.echo(json.dumps({**figures, "notes": notes}))
         return
-    details = about.pop("details")
-    for name, value in {**about, **details, **notes}.items():
+    details = figures.pop("details")
+    for name, value in {**figures, **details, **notes}.items():
         typer.echo(f"{name:<18} {value:,}" if isinstance(value, int) else f"{name:<18} {value}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 THUMBNAIL_SIDE = 160  # pixels
 THUMBNAIL_LINES = 4  # height of a thumbnail in lines of text
-KITTY_CHUNK = 4096  # characters that kitty accepts at a time
+KITTY_CHUNK = 4096  # characters that kitty accepts per escape sequence
 
 
 def search(
@@ -47,23 +47,23 @@ def search(
     from kenthash.search.filters import parse
     from kenthash.search.models import pictures_warning
 
-    if sum(given is not None for given in (words, image, like)) != 1:
+    if sum(query is not None for query in (words, image, like)) != 1:
         raise UsageError("give one of: words, --image FILE, --like ID")
-    where = None if filter is None else parse(filter)
+    condition = None if filter is None else parse(filter)
     with Index.open(index) as opened:
         if (warning := pictures_warning(opened, of_picture=image is not None)) is not None:
             typer.echo(f"note: {warning}", err=True)
-        query = _query(opened, words, image, like, model)
-        hits = opened.search(query, min(k + (like is not None), 10_000), radius, where)[0]
+        query = _query_code(opened, words, image, like, model)
+        hits = opened.search(query, min(k + (like is not None), 10_000), radius, condition)[0]
         bits = opened.bits
-    keep = [i for i in range(len(hits)) if hits.ids[i] != like][:k]  # an item is always most like itself
+    kept = [i for i in range(len(hits)) if hits.ids[i] != like][:k]  # without the item itself, which is the nearest
     if as_json:
-        typer.echo(json.dumps([_record(hits, i) for i in keep], ensure_ascii=False))
+        typer.echo(json.dumps([_as_json(hits, i) for i in kept], ensure_ascii=False))
     else:
-        _show(hits, keep, bits)
+        _print_hits(hits, kept, bits)
 
 
-def _query(index: "Index", words: str | None, image: Path | None, like: str | None, model: Path | None) -> "Codes":
+def _query_code(index: "Index", words: str | None, image: Path | None, like: str | None, model: Path | None) -> "Codes":
     """The code to look for, [1, bits/8]."""
     from kenthash.errors import DataError
     from kenthash.search.models import model_for
@@ -80,17 +80,17 @@ def _query(index: "Index", words: str | None, image: Path | None, like: str | No
     return hasher.encode_pictures([image]) if image is not None else hasher.encode_texts([words or ""])
 
 
-def _record(hits: "Hits", i: int) -> dict[str, object]:
+def _as_json(hits: "Hits", i: int) -> dict[str, object]:
     return {"id": hits.ids[i], "distance": int(hits.distances[i]), "metadata": hits.metadata[i]}
 
 
-def _show(hits: "Hits", keep: list[int], bits: int) -> None:
-    if not keep:
+def _print_hits(hits: "Hits", kept: list[int], bits: int) -> None:
+    if not kept:
         typer.echo("nothing found", err=True)
     protocol = _thumbnail_protocol()
-    id_width = max((len(hits.ids[i]) for i in keep), default=0)
+    id_width = max((len(hits.ids[i]) for i in kept), default=0)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    for rank, i in enumerate(keep, 1):
+    for rank, i in enumerate(kept, 1):
         entry = hits.metadata[i]
         if protocol and isinstance(path := entry.get("path"), str):
             typer.echo(_thumbnail(Path(path), protocol), nl=False)
@@ -126,7 +126,7 @@ def _thumbnail_protocol() -> str | None:
 
 
 def _thumbnail(path: Path, protocol: str) -> str:
-    """The characters that draw a picture file in the terminal; none where the file cannot be opened any more."""
+    """The escape sequences that draw a picture file in the terminal; "" where the file cannot be opened any more."""
     from kenthash.data.pictures import BadPicture, open_picture
 
     try:
@@ -140,8 +140,8 @@ def _thumbnail(path: Path, protocol: str) -> str:
     if protocol == "iterm":
         return f"\x1b]1337;File=inline=1;height={THUMBNAIL_LINES}:{data}\a\n"
     parts = [data[i : i + KITTY_CHUNK] for i in range(0, len(data), KITTY_CHUNK)]
-    drawn = []
+    sequences = []
     for number, part in enumerate(parts):
         first = f"a=T,f=100,r={THUMBNAIL_LINES}," if number == 0 else ""
-        drawn.append(f"\x1b_G{first}m={int(number < len(parts) - 1)};{part}\x1b\\")
-    return "".join(drawn) + "\n"
+        sequences.append(f"\x1b_G{first}m={int(number < len(parts) - 1)};{part}\x1b\\")
+    return "".join(sequences) + "\n"

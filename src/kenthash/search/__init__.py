@@ -1,4 +1,12 @@
-"""Search by code: `Index`, the store that keeps it, the kernels, and the engines behind one small interface."""
+"""Search by code.
+
+- `index` is what users call, `engine` the interface of all engines, `filters` the filter language.
+- The local engine is `local`. It keeps items in SQLite (`store`, `schema`) and codes in a mapped file (`codefile`,
+  `checksums`); `searcher` searches them by `scan` or `mih`, compiled where numba is installed (`kernels`).
+- The other engines are `milvus` (with `milvus_requests`) and `postgres`; `addresses` parses their addresses.
+- An index is filled from a `folder`, from `packs`, or with exported codes (`export`). `texts` makes the codes of texts,
+  and `models` keeps an index and its model together.
+"""
 
 from kenthash.search.engine import Hits, Item, Stats
 from kenthash.search.index import Index

@@ -40,7 +40,7 @@ CHUNK = 1 << 16  # rows read from the store at a time
 PAGE = 4096  # bytes of the header; arrays are aligned to as many
 STAMP = 12  # hexadecimal digits in the name of a code file
 MAX_FRESH = 50_000  # items outside the code file before a search has it rebuilt ...
-SHARE = 32  # ... or, if that is more, one for so many items in it
+SHARE = 32  # ... or, if that is more, 1/SHARE of the items in it
 Layout = dict[str, tuple[int, str, tuple[int, ...]]]  # offset, type and shape of each array
 
 
@@ -139,7 +139,7 @@ class CodeFile:
 
 
 def empty_code_file(words: int) -> CodeFile:
-    """What stands for the code file before there is one."""
+    """A code file in memory without items: used before there is a file."""
     return CodeFile(Mark(0, 0), np.empty((0, words), np.uint64), np.empty(0, np.uint32), None)
 
 

@@ -1,18 +1,18 @@
-"""The index on Milvus, for what one machine does not hold: `milvus://host:port/name`.
+"""The index on Milvus, for more items than one machine can hold: `milvus://host:port/name`.
 
 **Exact.** A BIN_FLAT index compares every code. Milvus answers with the k nearest but takes any of those that tie at
-the last distance; `ties.settle` asks on until the ones with the smallest ids are known. With `lists` (BIN_IVF_FLAT)
-only the nearest lists are compared: faster on many millions, and approximate.
+the last distance; `resolve_ties` searches on until the ones with the smallest ids are known. With `lists`
+(BIN_IVF_FLAT) only the nearest lists are compared: faster on many millions, and approximate.
 
-**Consistent.** Every read is made at Milvus's "Strong" level: it waits until all that was acknowledged before it, by
-whichever client, can be seen; so you read what you, or anyone, wrote. The price is the wait for one time tick of
-the server (0.2 s by default) when writes are under way. Milvus has no unique keys and no transactions: `add` looks for
-the ids first, so two writers that add one id in the same instant are not told of it; let one process write.
+**Consistent.** Every read is made at Milvus's "Strong" level: it waits until all writes that were acknowledged before
+it, of any client, can be seen. It may wait for one time tick of the server (0.2 s by default) while others write.
+Milvus has no unique keys and no transactions: `add` looks for the ids first, so two writers that add one id at the same
+moment get no error; let one process write.
 
-**Texts.** Their codes stand in a second collection, `name_texts`, with the metadata of their items for filters. They
-are deleted before an item changes, and count only while its metadata are the same.
+**Texts.** Their codes are in a second collection, `name_texts`, with the metadata of their items for filters. They are
+deleted before an item changes, and count only while its metadata are the same.
 
-**Limits.** Milvus gives at most 16,384 results to a query and keeps at most 65,536 bytes of JSON an item.
+**Limits.** Milvus gives at most 16,384 results per query and keeps at most 65,536 bytes of JSON per item.
 """
 
 import logging
@@ -27,12 +27,19 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.search.addresses import parse_milvus_address
 from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, NoSuchIndex, Stats, texts_of
 from kenthash.search.filters import Filter
-from kenthash.search.milvus_filter import expression
-from kenthash.search.milvus_rows import FIELD, item, quoted, requests, restored
-from kenthash.search.targets import milvus_target
-from kenthash.search.ties import Near, settle
+from kenthash.search.milvus_requests import (
+    FIELD,
+    Near,
+    decode_metadata,
+    filter_expression,
+    insert_requests,
+    quoted,
+    resolve_ties,
+    to_item,
+)
 
 try:
     from grpc import RpcError
@@ -44,12 +51,12 @@ except ImportError as error:
 FORMAT, TEXTS_FORMAT = "kenthash index, format 1", "kenthash texts, format 1"
 NOTE = "kenthash.note."
 CONNECT_SECONDS, CALL_SECONDS = 5.0, 60.0
-MAX_TOP = 16_384  # results of one query in one request
-REQUEST_HITS = 200_000  # of one search
-REQUEST_IDS = 4096  # asked for or deleted at once: at most 24 MB of text
+MAX_RESULTS = 16_384  # of one query in one request
+REQUEST_HITS = 200_000  # of all queries in one request
+REQUEST_IDS = 4096  # looked up or deleted at once: at most 24 MB of text
 REQUEST_ROWS = 500  # looked up with their metadata: at most 32 MB
-LABEL_ROWS = 2000  # whose labels are counted at once: at most 128 MB, as a rule 1
-MAX_LABELS = 1_000_000  # told apart
+LABEL_ROWS = 2000  # whose labels are counted at once: at most 128 MB, usually 1 MB
+MAX_LABELS = 1_000_000  # different ones that are counted
 
 LABELLED = f'(exists {FIELD}["m"]["labels"])'
 
@@ -60,13 +67,13 @@ class MilvusEngine:
     def __init__(self, target: str) -> None:
         """Connect. `bits` is known after `create` or `open`."""
         self.bits = 0
-        place = milvus_target(target)
-        self.where, self.name = place.shown, place.name
+        address = parse_milvus_address(target)
+        self.where, self.name = address.shown, address.name
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL + 1)  # it logs a trace for what is raised as well
         try:
-            self.client = MilvusClient(uri=place.address, token=place.token, timeout=CONNECT_SECONDS)
+            self.client = MilvusClient(uri=address.uri, token=address.token, timeout=CONNECT_SECONDS)
         except (MilvusException, RpcError) as error:
-            raise KenthashError(f"{self.where}: Milvus does not answer there: {_line(error)}") from error
+            raise KenthashError(f"{self.where}: Milvus does not answer there: {_one_line(error)}") from error
         self.probes: int | None = None
         self.texts: Self | None = None
 
@@ -110,20 +117,22 @@ class MilvusEngine:
     def _open(self, probes: int | None) -> None:
         if not self._call(self.client.has_collection, self.name, timeout=CONNECT_SECONDS):
             raise NoSuchIndex(f"{self.where}: there is no such index: create it first")
-        found = self._describe()
-        if found["description"] != FORMAT:
+        description = self._describe()
+        if description["description"] != FORMAT:
             raise DataError(f"{self.where}: a collection that kenthash did not make: choose another name")
-        self.bits = next(int(field["params"]["dim"]) for field in found["fields"] if field["name"] == "code")
+        self.bits = next(int(field["params"]["dim"]) for field in description["fields"] if field["name"] == "code")
         self.probes = probes
         self._call(self.client.load_collection, self.name, timeout=CALL_SECONDS)
 
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
-        known = [row["id"] for row in self._rows(ids, [])]
-        if known:
-            raise DataError(f"{self.where}: id {min(known)!r} exists already: nothing was added; use upsert to replace")
+        existing = [row["id"] for row in self._rows(ids, [])]
+        if existing:
+            raise DataError(
+                f"{self.where}: id {min(existing)!r} exists already: nothing was added; use upsert to replace"
+            )
         sent: list[str] = []
         try:
-            for rows in requests(self.where, ids, codes, metadata):
+            for rows in insert_requests(self.where, ids, codes, metadata):
                 sent += [row["id"] for row in rows]
                 self._call(self.client.insert, self.name, rows, timeout=CALL_SECONDS)
         except KenthashError:
@@ -136,42 +145,42 @@ class MilvusEngine:
         self._upsert(ids, codes, metadata)
 
     def _upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
-        for rows in requests(self.where, ids, codes, metadata):
+        for rows in insert_requests(self.where, ids, codes, metadata):
             self._call(self.client.upsert, self.name, rows, timeout=CALL_SECONDS)
 
     def remove(self, ids: Sequence[str]) -> int:
-        known = [row["id"] for row in self._rows(ids, [])]
-        self._delete_texts(known)
-        self._delete(known)
-        return len(known)
+        existing = [row["id"] for row in self._rows(ids, [])]
+        self._delete_texts(existing)
+        self._delete(existing)
+        return len(existing)
 
     def get(self, ids: Sequence[str]) -> list[Item | None]:
         rows = {row["id"]: row for row in self._rows(ids, ["code", FIELD])}
-        return [item(rows[one]) if one in rows else None for one in ids]
+        return [to_item(rows[item_id]) if item_id in rows else None for item_id in ids]
 
     def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
-        condition = expression(filter) if filter else ""
-        width = min(MAX_TOP, 2 * k + 64)
+        condition = filter_expression(filter) if filter else ""
+        width = min(MAX_RESULTS, 2 * k + 64)
         step = max(1, REQUEST_HITS // width)
-        found: list[Near] = []
+        nearest: list[Near] = []  # for each query
         for start in range(0, len(codes), step):
-            batch = codes[start : start + step]
-            for code, top in zip(batch, self._top(batch, width, condition), strict=True):
-                near = settle(top, k, width, partial(self._top_below, code, width, condition))
-                found.append([hit for hit in near if radius is None or hit[0] <= radius])
-        # Metadata come last, for the hits alone. Whatever was removed in between is left out.
-        rows = self._rows(sorted({one for near in found for _, one in near}), [FIELD])
-        metadata = {row["id"]: restored(row[FIELD]) for row in rows}
-        return [_hits([hit for hit in near if hit[1] in metadata], metadata) for near in found]
+            part = codes[start : start + step]
+            for code, top in zip(part, self._top(part, width, condition), strict=True):
+                near = resolve_ties(top, k, width, partial(self._top_below, code, width, condition))
+                nearest.append([hit for hit in near if radius is None or hit[0] <= radius])
+        # Metadata are fetched last, for the hits alone. Items that were removed in between are left out.
+        rows = self._rows(sorted({item_id for near in nearest for _, item_id in near}), [FIELD])
+        metadata = {row["id"]: decode_metadata(row[FIELD]) for row in rows}
+        return [_hits([hit for hit in near if hit[1] in metadata], metadata) for near in nearest]
 
     def _top_below(self, code: Codes, width: int, condition: str, last: str) -> Near:
         below = f"id < {quoted(last)}"
         return self._top(code[None], width, f"({condition}) and {below}" if condition else below)[0]
 
     def _top(self, codes: Codes, width: int, condition: str) -> list[Near]:
-        """(distance, id) of the nearest `width` to each code, ties as Milvus happens to choose."""
+        """(distance, id) of the nearest `width` to each code; of those that tie last, any."""
         params = {"nprobe": self.probes} if self.probes else {}
-        found = self._call(
+        results = self._call(
             self.client.search,
             self.name,
             data=[code.tobytes() for code in codes],
@@ -181,10 +190,10 @@ class MilvusEngine:
             consistency_level="Strong",
             timeout=CALL_SECONDS,
         )
-        return [[(int(hit["distance"]), hit["id"]) for hit in hits] for hits in found]
+        return [[(int(hit["distance"]), hit["id"]) for hit in hits] for hits in results]
 
     def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
-        texts = self._texts(make=True)
+        texts = self._texts_collection(create=True)
         assert texts is not None
         same = [i for i, item in enumerate(self.get(ids)) if item is not None and item.metadata == metadata[i]]
         self._delete_texts([ids[i] for i in same])
@@ -194,52 +203,52 @@ class MilvusEngine:
             texts._upsert(names, np.concatenate([codes[i] for i in same]), [metadata[i] for i, _ in owners])
 
     def count_texts(self, ids: Sequence[str]) -> list[int]:
-        texts = self._texts()
+        texts = self._texts_collection()
         rows = texts._rows([_text_name(item_id, n) for item_id in ids for n in range(MAX_TEXTS)], []) if texts else ()
         counts = Counter(_item_of(row["id"]) for row in rows)
         return [counts[item_id] for item_id in ids]
 
     def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
-        texts = self._texts()
+        texts = self._texts_collection()
         if texts is None:
             return [_text_hits([], self.bits) for _ in codes]
-        found = []
+        answers = []
         for code in codes:
-            near = self._nearest_texts(texts, code, k, expression(filter) if filter else "")
+            near = self._nearest_texts(texts, code, k, filter_expression(filter) if filter else "")
             near = [hit for hit in near if radius is None or hit[0] <= radius]
             items = self.get([item_id for _, item_id, _ in near])
-            held = texts.get([_text_name(item_id, number) for _, item_id, number in near])
-            found.append(_text_hits(list(zip(near, items, held, strict=True)), self.bits))
-        return found
+            text_items = texts.get([_text_name(item_id, number) for _, item_id, number in near])
+            answers.append(_text_hits(list(zip(near, items, text_items, strict=True)), self.bits))
+        return answers
 
     def _nearest_texts(self, texts: Self, code: Codes, k: int, condition: str) -> list[tuple[int, str, int]]:
-        """(distance, item, number) of the nearest text of each of the k nearest items. Each is among the k nearest of
-        the texts with its number: whatever is nearer there belongs to other items, which are nearer, too."""
-        width = min(MAX_TOP, 2 * k + 64)
+        """(distance, item, number) of the nearest text of each of the k nearest items. Each such text is among the k
+        nearest of the texts with its number, since any nearer ones there belong to other items, which are nearer."""
+        width = min(MAX_RESULTS, 2 * k + 64)
         best: dict[str, tuple[int, int]] = {}
         for number in range(MAX_TEXTS):
             numbered = f'id like "{_text_name("", number)}%"'
-            wanted = f"({condition}) and {numbered}" if condition else numbered
-            top = texts._top(code[None], width, wanted)[0]
-            if not top:  # who has no second text has no third
+            both = f"({condition}) and {numbered}" if condition else numbered
+            top = texts._top(code[None], width, both)[0]
+            if not top:  # an item without a second text has no third
                 break
-            for distance, name in settle(top, k, width, partial(texts._top_below, code, width, wanted)):
+            for distance, name in resolve_ties(top, k, width, partial(texts._top_below, code, width, both)):
                 item_id = _item_of(name)
                 best[item_id] = min(best.get(item_id, (distance, number)), (distance, number))
         return sorted((distance, item_id, number) for item_id, (distance, number) in best.items())[:k]
 
-    def _texts(self, make: bool = False) -> Self | None:
-        """The collection of texts, which is made when the first are put there; None where there is none."""
+    def _texts_collection(self, create: bool = False) -> Self | None:
+        """The collection of texts, which is created when the first are put there; None where there is none."""
         if self.texts is None:
             texts = copy(self)
             texts.name, texts.where, texts.probes = f"{self.name}_texts", f"{self.where}_texts", None
-            there = texts._call(self.client.has_collection, texts.name, timeout=CONNECT_SECONDS)
-            if not there and not make:
+            exists = texts._call(self.client.has_collection, texts.name, timeout=CONNECT_SECONDS)
+            if not exists and not create:
                 return None
-            if not there:
+            if not exists:
                 texts._create_collection(TEXTS_FORMAT, 1, None)
-            elif texts._describe()["description"] != TEXTS_FORMAT:  # an index that happens to be called so
-                if not make:
+            elif texts._describe()["description"] != TEXTS_FORMAT:  # an index with that name
+                if not create:
                     return None
                 raise DataError(f"{texts.where}: an index, where the texts of this one would be: use another name")
             texts._call(self.client.load_collection, texts.name, timeout=CALL_SECONDS)
@@ -247,14 +256,14 @@ class MilvusEngine:
         return self.texts
 
     def _delete_texts(self, ids: Sequence[str]) -> None:
-        texts = self._texts()
+        texts = self._texts_collection()
         if texts is not None:
             texts._delete([_text_name(item_id, number) for item_id in ids for number in range(MAX_TEXTS)])
 
     def list_ids(self, after: str, limit: int) -> list[str]:
         ids: list[str] = []
-        while len(ids) < limit:  # a page of Milvus's comes in the order of the ids
-            wanted = min(limit - len(ids), MAX_TOP)
+        while len(ids) < limit:  # Milvus gives the smallest ids first
+            wanted = min(limit - len(ids), MAX_RESULTS)
             page = self._query(f"id > {quoted(ids[-1] if ids else after)}", ["id"], wanted)
             ids += sorted(row["id"] for row in page)
             if len(page) < wanted:
@@ -262,13 +271,13 @@ class MilvusEngine:
         return ids
 
     def label_counts(self, limit: int) -> list[tuple[str, int]]:
-        """Milvus does not aggregate: all items that have labels are fetched, a page at a time. Of more than MAX_LABELS
-        different labels the rarest are forgotten on the way, and may be counted short."""
+        """Milvus does not aggregate: all items that have labels are fetched, page by page. Where there are more than
+        MAX_LABELS different labels, the rarest so far are dropped on the way, and their counts may be too small."""
         counts: Counter[str] = Counter()
         last = ""
         while page := self._query(f"{LABELLED} and id > {quoted(last)}", ["id", FIELD], LABEL_ROWS):
             for row in page:
-                labels = restored(row[FIELD])["labels"]
+                labels = decode_metadata(row[FIELD])["labels"]
                 counts.update(set(labels) if isinstance(labels, list) else ())
             if len(counts) > MAX_LABELS:
                 counts = Counter(dict(counts.most_common(MAX_LABELS // 2)))
@@ -288,8 +297,8 @@ class MilvusEngine:
         return Stats("milvus", int(row["count(*)"]), self.bits, 0, {"address": self.where, "shards": shards})
 
     def compact(self) -> None:
-        """Seal what has been written into segments, which Milvus then indexes, and merge the small ones."""
-        texts = self._texts()
+        """Seal the segments with what was written, which Milvus then indexes, and merge the small ones."""
+        texts = self._texts_collection()
         for name in [self.name] if texts is None else [self.name, texts.name]:
             self._call(self.client.flush, name, timeout=CALL_SECONDS)
             self._call(self.client.compact, name, timeout=CALL_SECONDS)
@@ -317,31 +326,31 @@ class MilvusEngine:
     def _rows(self, ids: Sequence[str], fields: list[str]) -> Iterator[dict[str, Any]]:
         step = REQUEST_ROWS if fields else REQUEST_IDS
         for start in range(0, len(ids), step):
-            few = ids[start : start + step]
-            yield from self._query(_among(few), ["id", *fields], len(few))
+            part = ids[start : start + step]
+            yield from self._query(_id_in(part), ["id", *fields], len(part))
 
     def _delete(self, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), REQUEST_IDS):
-            condition = _among(ids[start : start + REQUEST_IDS])
+            condition = _id_in(ids[start : start + REQUEST_IDS])
             self._call(self.client.delete, self.name, filter=condition, timeout=CALL_SECONDS)
 
     def _call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         try:
             return function(*arguments, **options)
         except (MilvusException, RpcError) as error:
-            raise KenthashError(f"{self.where}: Milvus: {_line(error)}") from error
+            raise KenthashError(f"{self.where}: Milvus: {_one_line(error)}") from error
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(getattr(error, "message", error)).split())[:300]
 
 
-def _among(ids: Sequence[str]) -> str:
+def _id_in(ids: Sequence[str]) -> str:
     return f"id in [{', '.join(map(quoted, ids))}]"
 
 
 def _text_name(item: str, number: int) -> str:
-    """The key of a text: those with one number stand together, in the order of their items."""
+    """The key of a text: keys with the same number are in the order of their items."""
     return f"{number}/{item}"
 
 
@@ -349,11 +358,11 @@ def _item_of(text_name: str) -> str:
     return text_name.partition("/")[2]
 
 
-def _text_hits(found: list[tuple[tuple[int, str, int], Item | None, Item | None]], bits: int) -> Hits:
-    """Of the nearest texts those whose items are still there and as they were."""
+def _text_hits(near: list[tuple[tuple[int, str, int], Item | None, Item | None]], bits: int) -> Hits:
+    """The hits among the nearest texts, without those whose items were removed or changed meanwhile."""
     kept = [
         (distance, item, text.code, texts_of(item.metadata)[number])
-        for (distance, _, number), item, text in found
+        for (distance, _, number), item, text in near
         if item is not None and text is not None and item.metadata == text.metadata
     ]
     codes = np.array([code for _, _, code, _ in kept], np.uint8).reshape(-1, bits // 8)
@@ -363,5 +372,5 @@ def _text_hits(found: list[tuple[tuple[int, str, int], Item | None, Item | None]
 
 
 def _hits(near: Near, metadata: dict[str, Metadata]) -> Hits:
-    ids = [one for _, one in near]
-    return Hits(ids, np.array([distance for distance, _ in near], np.int64), [metadata[one] for one in ids])
+    ids = [item_id for _, item_id in near]
+    return Hits(ids, np.array([distance for distance, _ in near], np.int64), [metadata[item_id] for item_id in ids])

@@ -1,7 +1,8 @@
 """Which model an index belongs to, and which version of the picture pipeline filled it.
 
-Codes of two models have no distance, so mixing them is refused. Codes that two versions of the pipeline made of one
-picture may differ in a few bits: the next `index add` encodes the pictures of an old index again.
+The index itself holds codes; these functions keep, in its notes, the folder and the digest of the model that made them.
+A distance between codes of two models means nothing, so mixing them is refused. Codes that two versions of the pipeline
+made of one picture may differ in a few bits: the next `index add` encodes the pictures of an old index again.
 """
 
 import hashlib
@@ -13,10 +14,14 @@ from kenthash.errors import DataError, UsageError
 from kenthash.search.engine import Metadata
 from kenthash.search.index import Index
 
-PICTURES = "pictures"  # a note: the version of the pipeline that filled the index; none before there were versions
-UNFINISHED = f"{PIPELINE}, unfinished"  # its value while codes of this version stand beside older ones
+PICTURES = "pictures"  # a note: the version of the pipeline that filled the index; missing before there were versions
+UNFINISHED = f"{PIPELINE}, unfinished"  # its value while the index holds codes of this version and of older ones
 PACKED = "of a feature pack that does not tell its version"  # another value
-MARK = f"{PIPELINE}-"  # how the digest in the metadata of an item of this version begins
+DIGEST_PREFIX = f"{PIPELINE}-"  # of the digest in the metadata of an item that this version encoded
+NO_PACK_VERSION = (
+    "the codes in this index come from a feature pack that does not tell its version, so distances to new pictures may "
+    "be off by a few bits: make the pack again with `kenthash encode`"
+)
 
 
 def model_folder(run: Path) -> Path:
@@ -28,7 +33,7 @@ def model_folder(run: Path) -> Path:
 
 
 def digest(folder: Path) -> str:
-    """Tells models apart by what decides their codes: weights and configuration."""
+    """The digest of a model's weights and configuration, which decide its codes."""
     total = hashlib.sha256()
     for name in ("config.json", "model.safetensors"):
         try:
@@ -39,18 +44,18 @@ def digest(folder: Path) -> str:
     return total.hexdigest()[:32]
 
 
-def claim(index: Index, run: Path) -> Path:
-    """Note the model in an index that has none yet; refuse another. The model's folder."""
+def assign_model(index: Index, run: Path) -> Path:
+    """Note the model in an index that has none yet; refuse another one. Returns the model's folder."""
     folder = model_folder(run)
-    mine, notes = digest(folder), index.notes()
-    if "model" in notes and notes["model"] != mine:
+    model, notes = digest(folder), index.notes()
+    if "model" in notes and notes["model"] != model:
         raise UsageError(f"{run}: not the model of this index, which is {notes.get('model_path')}: use that one")
     if "model" not in notes and index.list_ids(limit=1):
-        raise UsageError(f"{run}: the index holds codes from elsewhere, which have no distance to this model's")
+        raise UsageError(f"{run}: the index holds codes of unknown origin, which cannot be compared with this model's")
     if notes.get("model_path") != str(folder):
         index.note("model_path", str(folder))
     if "model" not in notes:
-        index.note("model", mine)
+        index.note("model", model)
     if not is_current(index) and not index.list_ids(limit=1):
         index.note(PICTURES, PIPELINE)
     return folder
@@ -61,34 +66,27 @@ def is_current(index: Index) -> bool:
     return index.notes().get(PICTURES) == PIPELINE
 
 
-def check_codes(index: Index, metadata: Iterable[Metadata]) -> None:
-    """Refuse codes of pictures that another version has encoded, where this version encodes the index's pictures."""
-    if PICTURES in index.notes() and any("digest" in entry and not is_marked(entry) for entry in metadata):
+def check_codes_version(index: Index, metadata: Iterable[Metadata]) -> None:
+    """Refuse codes of pictures that another version has encoded, where the index holds codes of this version."""
+    if PICTURES in index.notes() and any("digest" in entry and not is_of_this_version(entry) for entry in metadata):
         raise UsageError(
             "these codes are of pictures that another version of kenthash has encoded, and the index holds codes of "
             "this one: add the pictures themselves with `kenthash index add FOLDER`"
         )
 
 
-def is_marked(metadata: Metadata) -> bool:
-    """Whether the code of an item with a picture is of this version."""
-    return str(metadata.get("digest", "")).startswith(MARK)
+def is_of_this_version(metadata: Metadata) -> bool:
+    """Whether this version of the pipeline made the code of an item with a picture."""
+    return str(metadata.get("digest", "")).startswith(DIGEST_PREFIX)
 
 
 def pictures_warning(index: Index, of_picture: bool = True) -> str | None:
-    """What whoever searches an index, by a picture or otherwise, should know about the pictures' codes, in one line."""
+    """A warning, in one line, for a search by a picture or by words in an index with codes of another version."""
     notes = index.notes()
     if notes.get(PICTURES) == PIPELINE or "model" not in notes or not index.list_ids(limit=1):
         return None
     if notes.get(PICTURES) == PACKED:
-        return (
-            None
-            if not of_picture
-            else (
-                "the codes in this index come from a feature pack that does not tell its version, so distances to new "
-                "pictures may be off by a few bits: make the pack again with `kenthash encode`"
-            )
-        )
+        return NO_PACK_VERSION if of_picture else None
     if notes.get(PICTURES) == UNFINISHED:
         return (
             "only a part of the pictures in this index have codes of this version, so distances may be off by a few "
@@ -96,12 +94,12 @@ def pictures_warning(index: Index, of_picture: bool = True) -> str | None:
         )
     return (
         "the pictures in this index were encoded by another version, so distances to new pictures may be off by a few "
-        "bits: run `kenthash index add` again to encode them anew"
+        "bits: run `kenthash index add` to encode them again"
     )
 
 
 def model_for(index: Index, run: Path | None) -> Path:
-    """The model that a query must be encoded with: the one given, if it is the index's, or the one noted."""
+    """The folder of the model that encodes queries: that of `run`, which must be the index's, or the noted one."""
     notes = index.notes()
     if run is None:
         if "model_path" not in notes:

@@ -1,7 +1,7 @@
 """The items of a feature pack in an index: codes of its vectors, so that no picture is encoded again.
 
 Ids are the pack's; `text` or `texts` and `labels` become metadata, where the pack has them. Items are added or
-replaced, never dropped: an item does not tell which pack it is of.
+replaced, never removed: an item does not tell from which pack it came.
 """
 
 import numpy as np
@@ -10,25 +10,25 @@ from kenthash.codes import Codes
 from kenthash.data.dataset import Dataset
 from kenthash.errors import DataError, UsageError
 from kenthash.search.engine import Item, Metadata
-from kenthash.search.folder import Report
+from kenthash.search.folder import IndexingReport
 from kenthash.search.index import Index, check_id, check_metadata
 from kenthash.search.models import PACKED, PICTURES
 
 BATCH = 1000  # items committed at a time
 
 
-def add_pack(index: Index, dataset: Dataset, codes: Codes, version: str) -> Report:
+def add_pack(index: Index, dataset: Dataset, codes: Codes, version: str) -> IndexingReport:
     """Add the items of a pack with these codes. `version` is that of the picture pipeline by which the pack was made,
     "" where it does not tell."""
     _check_version(index, version or PACKED)
-    report = Report()
+    report = IndexingReport()
     for start in range(0, len(dataset), BATCH):
         _add_batch(index, dataset, range(start, min(start + BATCH, len(dataset))), codes, report)
     return report
 
 
 def _check_version(index: Index, version: str) -> None:
-    """Codes of two versions do not stand beside each other."""
+    """Refuse to mix codes of two versions."""
     if not index.list_ids(limit=1):
         index.note(PICTURES, version)
     elif index.notes().get(PICTURES) != version:
@@ -38,12 +38,11 @@ def _check_version(index: Index, version: str) -> None:
         )
 
 
-def _add_batch(index: Index, dataset: Dataset, rows: range, codes: Codes, report: Report) -> None:
+def _add_batch(index: Index, dataset: Dataset, rows: range, codes: Codes, report: IndexingReport) -> None:
     new: list[tuple[str, int, Metadata]] = []
-    ids = [dataset.ids[row] for row in rows]
-    usable = [(name, row) for name, row in zip(ids, rows, strict=True) if _is_usable(name, dataset, row, report)]
-    for (name, row), item in zip(usable, index.get([name for name, _ in usable]), strict=True):
-        metadata = _metadata(dataset, row)
+    entries = [(dataset.ids[row], row, _metadata(dataset, row)) for row in rows]
+    usable = [(name, row, metadata) for name, row, metadata in entries if _is_usable(name, metadata, report)]
+    for (name, row, metadata), item in zip(usable, index.get([name for name, _, _ in usable]), strict=True):
         _check_owner(name, item)
         if item is not None and item.metadata == metadata and np.array_equal(item.code, codes[row]):
             report.unchanged += 1
@@ -55,10 +54,10 @@ def _add_batch(index: Index, dataset: Dataset, rows: range, codes: Codes, report
         index.upsert([name for name, _, _ in new], codes[[row for _, row, _ in new]], [entry for _, _, entry in new])
 
 
-def _is_usable(name: str, dataset: Dataset, row: int, report: Report) -> bool:
+def _is_usable(name: str, metadata: Metadata, report: IndexingReport) -> bool:
     try:
         check_id(name)
-        check_metadata(name, _metadata(dataset, row))
+        check_metadata(name, metadata)
     except DataError as error:
         report.skipped[name] = str(error)
         return False

@@ -1,12 +1,12 @@
 """The index in a PostgreSQL table, with pgvector 0.7 or later: `postgresql://user@host/database?table=name`.
 
-The table holds `id text collate "C" primary key`, `code bit(K)` and `metadata jsonb`. A search is one SQL statement,
-ordered by (code <~> query, id): exact, a scan of the table, transactional like everything in PostgreSQL. A bit string
-shows each byte of a code from its highest bit down; both sides of a distance are turned alike, so it stays the same.
-The codes of texts stand in a table beside it, `"name texts"`; a trigger drops them when their item changes or goes.
+The table has the columns `id text collate "C" primary key`, `code bit(K)` and `metadata jsonb`. A search is one SQL
+statement, ordered by (code <~> query, id): exact, a scan of the table, in a transaction. A bit string has the highest
+bit of each byte first; both sides of a distance do, so it stays the same. The values of a filter are parameters. The
+codes of texts are in a second table, `"name texts"`; a trigger deletes them when their item changes or is removed.
 
-With `hnsw=True` a graph index answers instead: fast on millions of items, and approximate. Its iterative scan goes on
-until k items pass a filter (or hnsw.max_scan_tuples were seen), so filters cost recall but not results.
+With `hnsw=True` a graph index is used instead: fast on millions of items, and approximate. Its iterative scan goes on
+until k items pass a filter (or hnsw.max_scan_tuples were seen), so filters cost recall but not the number of results.
 """
 
 import json
@@ -19,10 +19,9 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.search.addresses import parse_postgres_address
 from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, NoSuchIndex, Stats, texts_of
-from kenthash.search.filters import Filter
-from kenthash.search.postgres_filter import condition, jsonb
-from kenthash.search.targets import postgres_target
+from kenthash.search.filters import Among, And, Compare, Filter, Has, IsNull, Literal, Not, Or, kind
 
 try:
     import psycopg
@@ -31,8 +30,8 @@ except ImportError as error:
     raise KenthashError("an index in PostgreSQL needs its client: pip install 'psycopg[binary]'") from error
 
 FORMAT = "kenthash index 1"
-ROWS = "kenthash rows"  # a temporary table; with a space, which no index's table has in its name
-TEXTS = " texts"  # ends the name of the table of texts, which so is not that of an index
+ROWS = "kenthash rows"  # a temporary table; the space keeps it apart from the tables of indexes
+TEXTS = " texts"  # the end of the name of the table of texts; the space keeps it apart, too
 MAX_NAME = 63  # characters of a table's name
 DROP = "kenthash drop texts"
 DROP_TEXTS = f"""
@@ -43,15 +42,16 @@ DROP_TEXTS = f"""
 """
 CONNECT_SECONDS = 5
 OLDEST_PGVECTOR = (0, 7)  # the first with bit(K) and <~>
+JSON_TYPES = {"text": "string", "number": "number", "boolean": "boolean"}  # by `filters.kind`
 
 
 class PostgresEngine:
     def __init__(self, target: str) -> None:
         """Connect. `bits` is known after `create` or `open`."""
         self.bits = 0
-        place = postgres_target(target)
-        self.where, self.name, self.address = place.shown, place.name, place.address
-        self.texts = place.name + TEXTS
+        address = parse_postgres_address(target)
+        self.where, self.name, self.uri = address.shown, address.name, address.uri
+        self.texts = address.name + TEXTS
         self.connection: psycopg.Connection[Any] | None = None
         self.lock = threading.RLock()
         self.hnsw = False
@@ -81,10 +81,10 @@ class PostgresEngine:
         engine = cls(target)
         with ExitStack() as undo, engine._transaction() as cursor:
             undo.callback(engine.close)
-            found = engine._description(cursor)
+            description = engine._description(cursor)
             engine._check_pgvector(cursor)
             undo.pop_all()
-        engine.bits, engine.hnsw = int(found["bits"]), bool(found["hnsw"])
+        engine.bits, engine.hnsw = int(description["bits"]), bool(description["hnsw"])
         return engine
 
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
@@ -94,9 +94,9 @@ class PostgresEngine:
         except DuplicateId as error:
             with self._transaction() as cursor:
                 self._run(cursor, "select min(id) from {table} where id = any(%s)", [list(ids)])
-                (known,) = cursor.fetchone() or (None,)
+                (existing,) = cursor.fetchone() or (None,)
             raise DataError(
-                f"{self.where}: id {known!r} exists already: nothing was added; use upsert to replace"
+                f"{self.where}: id {existing!r} exists already: nothing was added; use upsert to replace"
             ) from error
 
     def upsert(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
@@ -117,39 +117,39 @@ class PostgresEngine:
     def get(self, ids: Sequence[str]) -> list[Item | None]:
         with self._transaction() as cursor:
             self._run(cursor, "select id, code::text, metadata from {table} where id = any(%s)", [list(ids)])
-            rows = {one: Item(one, _code(bits), metadata) for one, bits, metadata in cursor}
-        return [rows.get(one) for one in ids]
+            items = {item_id: Item(item_id, _code(bits), metadata) for item_id, bits, metadata in cursor}
+        return [items.get(item_id) for item_id in ids]
 
     def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
-        wanted: list[Any] = []
-        where = condition(filter, wanted) if filter else "true"
+        values: list[Any] = []  # of the filter
+        where = condition(filter, values) if filter else "true"
         query = f"select id, (code <~> %s::bit({{bits}}))::int as distance, metadata from {{table}} where {where}"
-        after: list[Any] = [k]
-        if self.hnsw:  # the graph knows distances only: ties among what it finds are ordered outside
+        limits: list[Any] = [k]
+        if self.hnsw:  # the graph orders by distance only: ties among its results are ordered outside
             query += " order by code <~> %s::bit({bits}) limit %s"
-        statement = f"select * from ({query}) as found"
+        statement = f"select * from ({query}) as nearest"
         if radius is not None:
             statement += " where distance <= %s"
-            after.insert(0, radius)
+            limits.insert(0, radius)
         statement += " order by distance, id limit %s"
-        found = []
+        answers = []
         with self._transaction() as cursor:
             cursor.execute("set transaction isolation level repeatable read, read only")  # one state for all queries
             if self.hnsw:
                 cursor.execute("set local hnsw.iterative_scan = strict_order")
                 cursor.execute(f"set local hnsw.ef_search = {min(1000, max(100, 2 * k)):d}")
             for bits in _bit_strings(codes):
-                self._run(cursor, statement, [bits, *wanted, *([bits, k] if self.hnsw else []), *after])
-                found.append(_hits(cursor.fetchall()))
-        return found
+                self._run(cursor, statement, [bits, *values, *([bits, k] if self.hnsw else []), *limits])
+                answers.append(_hits(cursor.fetchall()))
+        return answers
 
     def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
         with self._transaction() as cursor:
-            self._make_texts(cursor)
-            # Locked until the end: whoever changes one of these items waits, and then drops what is put here.
+            self._create_texts(cursor)
+            # Locked until the end: others that change one of these items wait, and then delete what is inserted here.
             self._run(cursor, "select id, metadata from {table} where id = any(%s) for update", [list(ids)])
-            there = dict(cursor.fetchall())
-            same = [i for i, item_id in enumerate(ids) if there.get(item_id) == metadata[i]]
+            present = dict(cursor.fetchall())
+            same = [i for i, item_id in enumerate(ids) if present.get(item_id) == metadata[i]]
             self._run(cursor, "delete from {texts} where id = any(%s)", [[ids[i] for i in same]])
             statement = sql.SQL("copy {} (id, number, code) from stdin").format(sql.Identifier(self.texts))
             with cursor.copy(statement) as copy:
@@ -166,10 +166,10 @@ class PostgresEngine:
         return [counts.get(item_id, 0) for item_id in ids]
 
     def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
-        """Exact also where the items have a graph index: every text is compared. The nearest text of an item, and of
-        several the first, is the one with the least distance * MAX_TEXTS + number."""
-        wanted: list[Any] = []
-        joined = f" join {{table}} using (id) where {condition(filter, wanted)}" if filter else ""
+        """Exact also where the items have a graph index: every text is compared. The nearest text of an item, and the
+        first of several, is the one with the smallest distance * MAX_TEXTS + number."""
+        values: list[Any] = []  # of the filter
+        joined = f" join {{table}} using (id) where {condition(filter, values)}" if filter else ""
         each = f"(({{texts}}.code <~> %s::bit({{bits}}))::int * {MAX_TEXTS} + number)"
         within = f" having min{each} / {MAX_TEXTS} <= %s" if radius is not None else ""
         nearest = f"select id, min{each} as best from {{texts}}{joined} group by id{within}"
@@ -178,26 +178,26 @@ class PostgresEngine:
             f"order by min{each} / {MAX_TEXTS}, id limit %s) as nearest join {{table}} using (id) "
             f"join {{texts}} using (id) where number = best %% {MAX_TEXTS} order by best / {MAX_TEXTS}, id"
         )
-        found = []
+        answers = []
         with self._transaction() as cursor:
             cursor.execute("set transaction isolation level repeatable read, read only")  # one state for all queries
             if not self._has_texts(cursor):
                 return [_text_hits([], self.bits)] * len(codes)
             for bits in _bit_strings(codes):
                 limits = [] if radius is None else [bits, radius]
-                self._run(cursor, statement, [bits, *wanted, *limits, bits, k])
-                found.append(_text_hits(cursor.fetchall(), self.bits))
-        return found
+                self._run(cursor, statement, [bits, *values, *limits, bits, k])
+                answers.append(_text_hits(cursor.fetchall(), self.bits))
+        return answers
 
     def list_ids(self, after: str, limit: int) -> list[str]:
         with self._transaction() as cursor:
             self._run(cursor, "select id from {table} where id > %s order by id limit %s", [after, limit])
-            return [one for (one,) in cursor]
+            return [item_id for (item_id,) in cursor]
 
     def label_counts(self, limit: int) -> list[tuple[str, int]]:
         lists = "case jsonb_typeof(metadata -> 'labels') when 'array' then metadata -> 'labels' else '[]' end"
         labels = f'lateral (select distinct jsonb_array_elements_text({lists}) as label) as "their labels"'
-        # On a connection of its own, since it looks at all items: searches need not wait for it.
+        # On a connection of its own, since it reads all items: searches do not wait for it.
         with self._errors(), self._connect() as connection, connection.cursor() as cursor:
             self._run(
                 cursor,
@@ -213,19 +213,19 @@ class PostgresEngine:
 
     def note(self, key: str, value: str) -> None:
         with self._transaction() as cursor:
-            self._run(cursor, "lock table {table} in share update exclusive mode")  # one noter at a time
-            found = self._description(cursor)
-            self._describe(cursor, {**found, "notes": {**found["notes"], key: value}})
+            self._run(cursor, "lock table {table} in share update exclusive mode")  # one writer at a time
+            description = self._description(cursor)
+            self._describe(cursor, {**description, "notes": {**description["notes"], key: value}})
 
     def stats(self) -> Stats:
         with self._transaction() as cursor:
-            counted = "select count(*), pg_total_relation_size(to_regclass(%s)) from {table}"
-            self._run(cursor, counted, [f'"{self.name}"'])
+            statement = "select count(*), pg_total_relation_size(to_regclass(%s)) from {table}"
+            self._run(cursor, statement, [f'"{self.name}"'])
             items, size = cursor.fetchone() or (0, 0)
         return Stats("postgresql", items, self.bits, size, {"address": self.where, "hnsw": int(self.hnsw)})
 
     def compact(self) -> None:
-        """Give the room of removed items back to the table, and fresh statistics to the planner."""
+        """Reuse the space of removed items, and update the statistics of the planner."""
         with self._transaction(single=True) as cursor:
             self._run(cursor, "vacuum (analyze) {table}")
             if self._has_texts(cursor):
@@ -240,15 +240,15 @@ class PostgresEngine:
     ) -> None:
         statement = sql.SQL("copy {} (id, code, metadata) from stdin").format(sql.Identifier(table))
         with cursor.copy(statement) as copy:
-            for one, bits, entry in zip(ids, _bit_strings(codes), metadata, strict=True):
-                copy.write_row((one, bits, jsonb(entry)))
+            for item_id, bits, entry in zip(ids, _bit_strings(codes), metadata, strict=True):
+                copy.write_row((item_id, bits, jsonb(entry)))
 
     def _has_texts(self, cursor: psycopg.Cursor[Any]) -> bool:
         cursor.execute("select to_regclass(%s)", [f'"{self.texts}"'])
         return cursor.fetchone() != (None,)
 
-    def _make_texts(self, cursor: psycopg.Cursor[Any]) -> None:
-        """The table of texts, where there is none yet, and the trigger that keeps it in step with the items."""
+    def _create_texts(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Create the table of texts, where there is none yet, and the trigger that deletes texts of changed items."""
         if self._has_texts(cursor):
             return
         if len(self.texts) > MAX_NAME:
@@ -270,32 +270,32 @@ class PostgresEngine:
             raise KenthashError(f"{self.where}: has pgvector {version}: 0.7 or later is needed for Hamming distance")
 
     def _description(self, cursor: psycopg.Cursor[Any]) -> dict[str, Any]:
-        """What the table's comment says of the index: its format, bits, and notes."""
+        """What the table's comment says about the index: its format, bits, and notes."""
         cursor.execute("select oid, obj_description(oid) from pg_class where oid = to_regclass(%s)", [f'"{self.name}"'])
         row = cursor.fetchone()
         if row is None:
             raise NoSuchIndex(f"{self.where}: there is no such index: create it first")
         try:
-            found = json.loads(row[1] or "")
+            description = json.loads(row[1] or "")
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            description = None
+        if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise DataError(f"{self.where}: a table that kenthash did not make: choose another name")
-        return found
+        return description
 
     def _describe(self, cursor: psycopg.Cursor[Any], description: dict[str, Any]) -> None:
         text = sql.Literal(json.dumps(description))
         cursor.execute(sql.SQL("comment on table {} is {}").format(sql.Identifier(self.name), text))
 
     def _run(self, cursor: psycopg.Cursor[Any], statement: str, parameters: Sequence[Any] = ()) -> None:
-        """A statement of ours, never of the user's: names are put in as identifiers, values as parameters."""
-        ours = sql.SQL(statement)
+        """Run a statement that kenthash wrote: names are put in as identifiers, values as parameters."""
+        template = sql.SQL(statement)
         names = {"table": sql.Identifier(self.name), "texts": sql.Identifier(self.texts)}
-        cursor.execute(ours.format(**names, bits=sql.Literal(self.bits)), parameters)
+        cursor.execute(template.format(**names, bits=sql.Literal(self.bits)), parameters)
 
     @contextmanager
     def _transaction(self, single: bool = False) -> Iterator[psycopg.Cursor[Any]]:
-        """All or nothing, one thread at a time; connects first if need be. `single`: a statement that is its own."""
+        """A transaction, of one thread at a time; connects first if necessary. `single`: one statement without one."""
         with self.lock, self._errors():
             if self.connection is None or self.connection.closed:
                 self.connection = self._connect()
@@ -303,11 +303,11 @@ class PostgresEngine:
                 yield cursor
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.address, connect_timeout=CONNECT_SECONDS, autocommit=True)
+        return psycopg.connect(self.uri, connect_timeout=CONNECT_SECONDS, autocommit=True)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """PostgreSQL's own errors as ours, in one line with the index's address."""
+        """Turn PostgreSQL's errors into KenthashErrors: one line with the address of the index."""
         try:
             yield
         except psycopg.errors.UniqueViolation as error:
@@ -317,7 +317,7 @@ class PostgresEngine:
 
 
 class DuplicateId(DataError):
-    """An id that is added exists; `add` finds out which."""
+    """An id to be added exists already; `add` finds out which."""
 
 
 def _bit_strings(codes: Codes) -> Iterator[str]:
@@ -338,4 +338,55 @@ def _text_hits(rows: list[tuple[str, int, int, str, Metadata]], bits: int) -> Hi
 
 def _hits(rows: list[tuple[str, int, Metadata]]) -> Hits:
     distances = np.array([distance for _, distance, _ in rows], np.int64)
-    return Hits([one for one, _, _ in rows], distances, [metadata for _, _, metadata in rows])
+    return Hits([item_id for item_id, _, _ in rows], distances, [metadata for _, _, metadata in rows])
+
+
+def jsonb(value: object) -> str:
+    """A number, true or false, or an item's metadata, as the text of a jsonb.
+
+    jsonb keeps decimal digits: 1e+30 would come back as the integer 10^30, which is not equal to the float. A whole
+    float is written with all digits and .0 instead, and comes back as the same float.
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}: {jsonb(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.1f}"
+    return json.dumps(value)
+
+
+def condition(term: Filter, parameters: list[Any]) -> str:
+    """A filter as SQL, whose placeholders take what is appended to `parameters`; true or false, never null."""
+    match term:
+        case Compare(key, op, value):
+            return f"coalesce({_comparison(key, op, value, parameters)}, false)"
+        case Among(key, values):
+            return condition(Or(tuple(Compare(key, "=", value) for value in values)), parameters)
+        case Has(key, value):
+            parameters += [key, key, _check_null(value)]
+            return "coalesce(jsonb_typeof(metadata -> %s) = 'array' and (metadata -> %s) ? %s, false)"
+        case IsNull(key):
+            parameters.append(key)
+            return "coalesce(jsonb_typeof(metadata -> %s), 'null') = 'null'"
+        case Not(inner):
+            return f"not ({condition(inner, parameters)})"
+        case And(terms):
+            return "(" + " and ".join(condition(part, parameters) for part in terms) + ")"
+        case Or(terms):
+            return "(" + " or ".join(condition(part, parameters) for part in terms) + ")"
+
+
+def _comparison(key: str, op: str, value: Literal, parameters: list[Any]) -> str:
+    parameters += [key, JSON_TYPES[kind(value)], key]
+    operator = "<>" if op == "!=" else op
+    if isinstance(value, str):
+        # As text in the "C" collation: jsonb itself would order strings by the database's locale.
+        parameters.append(_check_null(value))
+        return f'jsonb_typeof(metadata -> %s) = %s and (metadata ->> %s) collate "C" {operator} %s'
+    parameters.append(jsonb(value))
+    return f"jsonb_typeof(metadata -> %s) = %s and (metadata -> %s) {operator} %s::jsonb"
+
+
+def _check_null(text: str) -> str:
+    if "\0" in text:
+        raise UsageError("filter: text with a null character matches nothing that an index can hold: leave it out")
+    return text

@@ -11,7 +11,7 @@ from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.files import sync_folder
 from kenthash.search.engine import NoSuchIndex
 
-APPLICATION = 0x6B656E74  # marks the file as ours: "kent"
+APPLICATION = 0x6B656E74  # "kent" in SQLite's header: marks the files of kenthash
 LOCK_SECONDS = 120.0  # how long to wait for another writer
 CACHE_KIB = 128 << 10  # per connection, at most: for large additions
 HEAD = b"SQLite format 3\0"

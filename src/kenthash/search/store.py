@@ -1,8 +1,8 @@
 """The truth of a local index: ids, codes and metadata in one SQLite file.
 
-Every change is one transaction in write-ahead mode, flushed to disk before it is acknowledged: what `add` returned for
-survives a kill or a power cut, and what it did not return for is wholly there or wholly absent. SQLite's lock admits
-one writer at a time, others wait; a reader keeps the state it began with.
+Every change is one transaction in write-ahead mode, flushed to disk before the call returns: once `add` has returned,
+its items survive a kill or a power cut; if it has not, either all or none of them are there. SQLite's lock admits one
+writer at a time, others wait; a reader keeps the state that it began with.
 
 Rows are numbered in the order in which items are added, and no number is used twice; a replaced item gets a new row,
 and the rows of removed items are listed in `removed`. So a cache that knows up to which row and removal it has read
@@ -393,7 +393,7 @@ def condition(term: Filter) -> tuple[str, list[Literal]]:
         case Among(key, values):
             return condition(Or(tuple(Compare(key, "=", value) for value in values)))
         case Has(key, value):
-            text = "EXISTS (SELECT 1 FROM json_each(metadata, ?) AS held WHERE held.type = 'text' AND held.value = ?)"
+            text = "EXISTS (SELECT 1 FROM json_each(metadata, ?) AS part WHERE part.type = 'text' AND part.value = ?)"
             return f"(json_type(metadata, ?) IS 'array' AND {text})", [_json_path(key), _json_path(key), value]
         case IsNull(key):
             return "ifnull(json_type(metadata, ?), 'null') = 'null'", [_json_path(key)]

@@ -1,8 +1,7 @@
-"""The codes of texts: an item is found by its texts once each has a code of its own, beside that of its picture.
+"""The codes of texts: an item is found by its texts once each of them has a code, besides the code of its picture.
 
-They stand in the index itself: in a table of the SQLite file, in a table of PostgreSQL beside that of the items, or in
-a second collection of Milvus. Whoever replaces or removes an item drops the codes of its texts with it, so that none is
-ever of a text that has gone.
+They are kept in the index: in a table of the SQLite file, in a second table of PostgreSQL, or in a second collection of
+Milvus. When an item is replaced or removed, the codes of its texts are deleted with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +13,14 @@ from kenthash.progress import bar
 from kenthash.search.engine import Item, coded_texts
 from kenthash.search.index import TEXTS, Index
 
-BATCH = 500  # items looked at at a time; the codes of their texts are committed together
+BATCH = 500  # items per step; the codes of their texts are committed together
 
 
 def add_texts(index: Index, encode: Callable[[Sequence[str]], Codes]) -> int:
-    """Make codes of all texts that have none yet, for at most `MAX_TEXTS` of an item. The number of texts encoded.
+    """Make codes of all texts that have none yet, of at most `MAX_TEXTS` per item. Returns the number of texts encoded.
 
-    From then on the index is one with texts: `index add` and the service make the codes for what they add. Interrupted,
-    the same call goes on where it was.
+    From then on `index add` and the service make the codes of texts that they add. After an interruption the same call
+    continues where it stopped.
 
     Example (codes of 8 bits: the length of a text):
 
@@ -43,8 +42,10 @@ def add_texts(index: Index, encode: Callable[[Sequence[str]], Codes]) -> int:
         while ids := index.list_ids(after, BATCH):
             items = [item for item in index.get(ids) if item is not None]
             counts = index.count_texts([item.id for item in items])
-            todo = [item for item, count in zip(items, counts, strict=True) if count < len(coded_texts(item.metadata))]
-            encoded += _encode(index, todo, encode)
+            missing = [
+                item for item, count in zip(items, counts, strict=True) if count < len(coded_texts(item.metadata))
+            ]
+            encoded += _encode_texts_of(index, missing, encode)
             seen += sum(counts)
             after = ids[-1]
             progress.update(len(ids))
@@ -53,10 +54,10 @@ def add_texts(index: Index, encode: Callable[[Sequence[str]], Codes]) -> int:
     return encoded
 
 
-def _encode(index: Index, items: list[Item], encode: Callable[[Sequence[str]], Codes]) -> int:
+def _encode_texts_of(index: Index, items: list[Item], encode: Callable[[Sequence[str]], Codes]) -> int:
     texts = [coded_texts(item.metadata) for item in items]
-    together = [text for few in texts for text in few]
-    if together:
-        ends = np.cumsum([len(few) for few in texts])
-        index.put_texts(items, np.split(encode(together), ends[:-1]))
-    return len(together)
+    all_texts = [text for item_texts in texts for text in item_texts]
+    if all_texts:
+        ends = np.cumsum([len(item_texts) for item_texts in texts])
+        index.put_texts(items, np.split(encode(all_texts), ends[:-1]))
+    return len(all_texts)

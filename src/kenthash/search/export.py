@@ -1,10 +1,10 @@
-"""Codes on the move: an index written out for faiss, Parquet or numpy, and read back to be added to another.
+"""Exporting an index for numpy, faiss or Parquet, and reading such files, to add their codes to another index.
 
-- `npy`: a folder of `codes.npy` (uint8 [N, K/8]), `ids.txt` (one a line) and `metadata.jsonl` (one object a line)
+- `npy`: a folder of `codes.npy` (uint8 [N, K/8]), `ids.txt` (one per line) and `metadata.jsonl` (one object per line)
 - `faiss`: the same folder with `codes.faiss`, an IndexBinaryFlat whose item i has line i of `ids.txt`
 - `parquet`: one file with the columns `id` (string), `code` (fixed-size binary) and `metadata` (JSON text)
 
-Items come in the order of their ids. Who reads need not have written: `metadata` may be left out.
+Items are in the order of their ids. Files of other tools are read as well; `metadata` may be missing.
 """
 
 import importlib
@@ -29,7 +29,7 @@ CODES, FAISS, IDS, METADATA = "codes.npy", "codes.faiss", "ids.txt", "metadata.j
 
 
 def export_index(index: Index, out: str | Path, kind: str) -> int:
-    """Write all items of the index to `out`, which must not exist yet. The number of items."""
+    """Write all items of the index to `out`, which must not exist yet. Returns the number of items."""
     out = Path(out)
     if kind not in KINDS:
         raise UsageError(f"export to {kind!r}: choose one of {', '.join(KINDS)}")
@@ -42,8 +42,8 @@ def export_index(index: Index, out: str | Path, kind: str) -> int:
 
 
 def _export_folder(index: Index, out: Path, kind: str) -> int:
-    faiss = _library("faiss", "faiss-cpu") if kind == "faiss" else None
-    partial = out.with_name(out.name + ".partial")  # the folder appears under its name once it is whole
+    faiss = _import("faiss", "faiss-cpu") if kind == "faiss" else None
+    partial = out.with_name(out.name + ".partial")  # renamed once it is complete
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
@@ -70,7 +70,7 @@ def read_codes(path: str | Path) -> tuple[list[str], Codes, list[Metadata]]:
     path = Path(path)
     if not path.exists():
         raise DataError(f"{path}: there is no such file or folder")
-    if path.suffix == ".parquet" or _begins(path, b"PAR1"):
+    if path.suffix == ".parquet" or _starts_with(path, b"PAR1"):
         return _read_parquet(path)
     folder = path if path.is_dir() else path.parent
     files = [path] if path.is_file() else [folder / name for name in (CODES, FAISS) if (folder / name).exists()]
@@ -80,15 +80,21 @@ def read_codes(path: str | Path) -> tuple[list[str], Codes, list[Metadata]]:
     if codes.dtype != np.uint8 or codes.ndim != 2:
         raise DataError(f"{files[0]}: {codes.dtype} of shape {codes.shape}: codes are uint8 [items, bits / 8]")
     ids = _lines(folder / IDS)
-    described = folder / METADATA
-    texts: list[str | None] = list(_lines(described)) if described.exists() else [None] * len(ids)
+    metadata_file = folder / METADATA
+    texts: list[str | None] = list(_lines(metadata_file)) if metadata_file.exists() else [None] * len(ids)
     if not len(ids) == len(codes) == len(texts):
-        raise DataError(f"{folder}: {len(codes)} codes, {len(ids)} ids and {len(texts)} metadata: they must be as many")
-    return ids, _checked(files[0], codes), [_metadata(described, row, text) for row, text in enumerate(texts)]
+        raise DataError(
+            f"{folder}: {len(codes)} codes, {len(ids)} ids and {len(texts)} metadata: the numbers must be equal"
+        )
+    return (
+        ids,
+        _check_width(files[0], codes),
+        [_parse_metadata(metadata_file, row, text) for row, text in enumerate(texts)],
+    )
 
 
 def _items(index: Index) -> Iterator[list[Item]]:
-    """All items, a page at a time; those that are removed meanwhile are left out."""
+    """All items, page by page; those that are removed meanwhile are left out."""
     last = ""
     while ids := index.list_ids(last, PAGE):
         yield [item for item in index.get(ids) if item is not None]
@@ -100,17 +106,17 @@ def _write_items(index: Index, folder: Path) -> Codes:
     codes = [np.empty((0, index.bits // 8), np.uint8)]
     with (
         (folder / IDS).open("w", encoding="utf-8") as ids,
-        (folder / METADATA).open("w", encoding="utf-8") as described,
+        (folder / METADATA).open("w", encoding="utf-8") as metadata_lines,
     ):
         for items in _items(index):
             ids.writelines(item.id + "\n" for item in items)
-            described.writelines(json.dumps(item.metadata, ensure_ascii=False) + "\n" for item in items)
+            metadata_lines.writelines(json.dumps(item.metadata, ensure_ascii=False) + "\n" for item in items)
             codes.append(np.stack([item.code for item in items]) if items else codes[0])
     return np.concatenate(codes)
 
 
 def _export_parquet(index: Index, out: Path) -> int:
-    pyarrow, parquet = _library("pyarrow", "pyarrow"), _library("pyarrow.parquet", "pyarrow")
+    pyarrow, parquet = _import("pyarrow", "pyarrow"), _import("pyarrow.parquet", "pyarrow")
     fields = [("id", pyarrow.string()), ("code", pyarrow.binary(index.bits // 8)), ("metadata", pyarrow.string())]
     schema = pyarrow.schema([pyarrow.field(name, kind, nullable=False) for name, kind in fields])
     count = 0
@@ -125,7 +131,7 @@ def _export_parquet(index: Index, out: Path) -> int:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], Codes, list[Metadata]]:
-    pyarrow, parquet = _library("pyarrow", "pyarrow"), _library("pyarrow.parquet", "pyarrow")
+    pyarrow, parquet = _import("pyarrow", "pyarrow"), _import("pyarrow.parquet", "pyarrow")
     try:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
@@ -135,19 +141,19 @@ def _read_parquet(path: Path) -> tuple[list[str], Codes, list[Metadata]]:
         raise DataError(f"{path}: has the columns {', '.join(names)[:200]}; `id` and `code` are needed")
     ids, rows = table["id"].to_pylist(), table["code"].to_pylist()
     widths = {len(row) if isinstance(row, bytes) else -1 for row in rows}
-    if not all(isinstance(one, str) for one in ids) or -1 in widths or len(widths) > 1:
+    if not all(isinstance(name, str) for name in ids) or -1 in widths or len(widths) > 1:
         raise DataError(f"{path}: `id` must be text and `code` bytes, all of one length, none of them missing")
     kind = table["code"].type
     if not rows and not pyarrow.types.is_fixed_size_binary(kind):
-        raise DataError(f"{path}: no codes in it, nor how long they would be")
+        raise DataError(f"{path}: it holds no codes, nor their length")
     width = widths.pop() if widths else kind.byte_width
     codes = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), width)
     texts = table["metadata"].to_pylist() if "metadata" in names else [None] * len(ids)
-    return ids, _checked(path, codes), [_metadata(path, row, text) for row, text in enumerate(texts)]
+    return ids, _check_width(path, codes), [_parse_metadata(path, row, text) for row, text in enumerate(texts)]
 
 
 def _read_faiss(path: Path) -> Codes:
-    faiss = _library("faiss", "faiss-cpu")
+    faiss = _import("faiss", "faiss-cpu")
     try:
         flat = faiss.read_index_binary(str(path))
     except RuntimeError as error:
@@ -158,7 +164,7 @@ def _read_faiss(path: Path) -> Codes:
     return codes
 
 
-def _checked(path: Path, codes: Codes) -> Codes:
+def _check_width(path: Path, codes: Codes) -> Codes:
     try:
         check_bits(8 * codes.shape[1])
     except UsageError as error:
@@ -166,7 +172,7 @@ def _checked(path: Path, codes: Codes) -> Codes:
     return codes
 
 
-def _begins(path: Path, magic: bytes) -> bool:
+def _starts_with(path: Path, magic: bytes) -> bool:
     if not path.is_file():
         return False
     with reading(path), path.open("rb") as stream:
@@ -179,7 +185,7 @@ def _lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _metadata(path: Path, row: int, text: Any) -> Metadata:
+def _parse_metadata(path: Path, row: int, text: Any) -> Metadata:
     if text is None:
         return {}
     try:
@@ -191,7 +197,7 @@ def _metadata(path: Path, row: int, text: Any) -> Metadata:
     return value
 
 
-def _library(module: str, package: str) -> Any:
+def _import(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

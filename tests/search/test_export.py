@@ -1,4 +1,4 @@
-"""Codes that leave an index come back the same, and faiss finds with them what the index finds."""
+"""Exported codes are read back the same, and faiss finds with them what the index finds."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 
 from components import need
 from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.search.export import export_index, read_codes
 from kenthash.search.index import Index
-from kenthash.search.moving import export_index, read_codes
 
 KINDS = ["npy", "faiss", "parquet"]
 
@@ -38,8 +38,8 @@ def test_round_trip(index: Index, tmp_path: Path, kind: str) -> None:
     assert ids == sorted(ids) and len(ids) == 500
     with Index.create(tmp_path / "b.kh", bits=72) as other:
         other.add(ids, codes, metadata)
-        for one, a, b in zip(ids, index.get(ids), other.get(ids), strict=True):
-            assert a and b and a.id == b.id == one and a.metadata == b.metadata and (a.code == b.code).all()
+        for item_id, a, b in zip(ids, index.get(ids), other.get(ids), strict=True):
+            assert a and b and a.id == b.id == item_id and a.metadata == b.metadata and (a.code == b.code).all()
     with pytest.raises(DataError, match="exists already"):
         export_index(index, out, kind)
     assert not list(tmp_path.glob("*.partial"))
@@ -74,7 +74,7 @@ def test_faiss_finds_the_same(index: Index, tmp_path: Path) -> None:
 
 
 def test_codes_of_other_tools(tmp_path: Path) -> None:
-    """What is not ours may lack metadata; what does not fit together is named in one line."""
+    """Metadata may be missing; parts that do not fit together are refused in one line."""
     codes = np.arange(24, dtype=np.uint8).reshape(3, 8)
     np.save(tmp_path / "codes.npy", codes)
     (tmp_path / "ids.txt").write_text("a\nb\nc\n")
@@ -107,7 +107,7 @@ def test_parquet_of_other_tools(tmp_path: Path) -> None:
     _refused(path, "has the columns name")
     empty = pyarrow.schema([("id", pyarrow.string()), ("code", pyarrow.binary())])
     parquet.write_table(empty.empty_table(), path)
-    _refused(path, "no codes in it")
+    _refused(path, "holds no codes")
     path.write_bytes(json.dumps({"not": "parquet"}).encode())
     _refused(path, "not a readable Parquet file")
 

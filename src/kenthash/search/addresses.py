@@ -1,4 +1,4 @@
-"""The addresses of indexes on servers. A password in one never enters a message."""
+"""Addresses of indexes on servers: parsed, and as messages may show them, without passwords."""
 
 import re
 from dataclasses import dataclass
@@ -11,60 +11,60 @@ POSTGRES_FORM = "postgresql://[user:password@]host:port/database[?table=name]"
 
 
 @dataclass(frozen=True)
-class Target:
-    shown: str  # what messages call it
+class ServerAddress:
+    shown: str  # in messages
     name: str  # of the collection or table
-    address: str  # what the client library takes
+    uri: str  # for the client library
     token: str = ""  # Milvus: user:password
 
 
-def shown(target: str) -> str:
-    """Any address without its user and password, as messages may print it."""
+def without_password(target: str) -> str:
+    """Any address without its user and password, as messages may show it."""
     scheme, separator, rest = target.partition("://")
     if not separator:
         return target
     base, _, query = rest.partition("?")
-    place = base.rpartition("@")[2] if "@" in base or "@" not in query else "..."  # a password with ? in it
+    host = base.rpartition("@")[2] if "@" in base or "@" not in query else "..."  # a password with ? in it
     table = dict(parse_qsl(query)).get("table")  # other options may be secret: libpq takes password= there
-    return f"{scheme}://{place}?table={table}" if table else f"{scheme}://{place}"
+    return f"{scheme}://{host}?table={table}" if table else f"{scheme}://{host}"
 
 
-def milvus_target(target: str) -> Target:
+def parse_milvus_address(target: str) -> ServerAddress:
     try:
         parts = urlsplit(target)
         host, port = parts.hostname, parts.port or 19530
     except ValueError as error:
-        raise UsageError(f"a Milvus address with a host or port that is none: write {MILVUS_FORM}") from error
+        raise UsageError(f"a Milvus address whose host or port is invalid: write {MILVUS_FORM}") from error
     name, options = parts.path.strip("/"), dict(parse_qsl(parts.query))
     where = f"milvus://{host}:{port}/{name}"
-    if not host or not _plain(name, 255):
+    if not host or not _is_plain_name(name, 255):
         raise UsageError(f"{where}: write {MILVUS_FORM}, the name of ASCII letters, digits and underscores")
     if options not in ({}, {"secure": "true"}, {"secure": "false"}):
         raise UsageError(f"{where}: option {', '.join(options)}: write {MILVUS_FORM}")
     scheme = "https" if options.get("secure") == "true" else "http"
     bracketed = f"[{host}]" if ":" in host else host
     token = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
-    return Target(where, name, f"{scheme}://{bracketed}:{port}", token)
+    return ServerAddress(where, name, f"{scheme}://{bracketed}:{port}", token)
 
 
-def postgres_target(target: str) -> Target:
+def parse_postgres_address(target: str) -> ServerAddress:
     """All options but `table` (by default `kenthash`) go to libpq as they are."""
     rest = target.partition("://")[2]
-    _check_user(rest)
+    _check_password(rest)
     rest = rest.partition("#")[0]
     base, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     name = dict(options).get("table", "kenthash")
     where = f"postgresql://{base.rpartition('@')[2]}?table={name}"
-    if not _plain(name, 63):
+    if not _is_plain_name(name, 63):
         raise UsageError(f"{where}: write {POSTGRES_FORM}, the name of ASCII letters, digits and underscores")
     kept = urlencode([pair for pair in options if pair[0] != "table"], quote_via=quote)
-    return Target(where, name, f"postgresql://{base}?{kept}" if kept else f"postgresql://{base}")
+    return ServerAddress(where, name, f"postgresql://{base}?{kept}" if kept else f"postgresql://{base}")
 
 
-def _check_user(rest: str) -> None:
-    """Refuse a password that ends early, by a character that has a meaning of its own: we, or libpq, would take the
-    rest of it for a host or port and name that in a message."""
+def _check_password(rest: str) -> None:
+    """Refuse a password that is cut by a character with a meaning in addresses: the rest of it would be taken for a
+    host or port, here or by libpq, and shown in a message."""
     authority = re.split("[/?#]", rest)[0]
     port = authority.rpartition("]")[2].partition(":")[2]
     cut = "@" in rest and "@" not in authority and ("@" in rest.partition("/")[0] or not (port or "0").isdigit())
@@ -74,5 +74,5 @@ def _check_user(rest: str) -> None:
         )
 
 
-def _plain(name: str, length: int) -> bool:
+def _is_plain_name(name: str, length: int) -> bool:
     return name.isascii() and name.isidentifier() and len(name) <= length
