@@ -1,4 +1,4 @@
-"""What every engine must answer: by looking at each item in a dict, and the items to look at."""
+"""The right answers, by comparing with every item of a dict; and items to search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kenthash.codes import Codes
 from kenthash.search.index import Index
 
 Metadata = dict[str, Any]
@@ -13,38 +14,39 @@ Metadata = dict[str, Any]
 
 @dataclass
 class Reference:
-    """The same items in a dict, searched by looking at every one."""
+    """The same items in a dict, searched by comparing with every one of them."""
 
     items: dict[str, tuple[bytes, Metadata]] = field(default_factory=dict)
 
-    def put(self, ids: list[str], codes: np.ndarray, metadata: list[Metadata]) -> None:
-        self.items.update({one: (code.tobytes(), entry) for one, code, entry in zip(ids, codes, metadata, strict=True)})
+    def put(self, ids: list[str], codes: Codes, metadata: list[Metadata]) -> None:
+        rows = zip(ids, codes, metadata, strict=True)
+        self.items.update({item_id: (code.tobytes(), entry) for item_id, code, entry in rows})
 
     def search(
-        self, code: np.ndarray, k: int, radius: int | None, true_of: Callable[[Metadata], bool]
+        self, code: Codes, k: int, radius: int | None, true_of: Callable[[Metadata], bool]
     ) -> list[tuple[int, str]]:
         query = int.from_bytes(code.tobytes(), "little")
         ranked = sorted(
-            ((int.from_bytes(held, "little") ^ query).bit_count(), one)
-            for one, (held, entry) in self.items.items()
+            ((int.from_bytes(item_code, "little") ^ query).bit_count(), item_id)
+            for item_id, (item_code, entry) in self.items.items()
             if true_of(entry)
         )
-        return [(distance, one) for distance, one in ranked if radius is None or distance <= radius][:k]
+        return [(distance, item_id) for distance, item_id in ranked if radius is None or distance <= radius][:k]
 
 
-def agree(index: Index, reference: Reference, queries: np.ndarray, **asked: Any) -> int:
-    """Index and reference answer alike, to the last tie; how many hits that was."""
-    true_of = asked.pop("true_of", lambda entry: True)
-    found = index.search(queries, **asked)
-    assert len(found) == len(queries)
-    for code, hits in zip(queries, found, strict=True):
-        expected = reference.search(code, asked["k"], asked.get("radius"), true_of)
+def agree(index: Index, reference: Reference, queries: Codes, **options: Any) -> int:
+    """Index and reference answer alike, to the last tie. Returns the number of hits."""
+    true_of = options.pop("true_of", lambda entry: True)
+    answers = index.search(queries, **options)
+    assert len(answers) == len(queries)
+    for code, hits in zip(queries, answers, strict=True):
+        expected = reference.search(code, options["k"], options.get("radius"), true_of)
         assert list(zip(hits.distances.tolist(), hits.ids, strict=True)) == expected
-        assert hits.metadata == [reference.items[one][1] for one in hits.ids]
-    return sum(map(len, found))
+        assert hits.metadata == [reference.items[item_id][1] for item_id in hits.ids]
+    return sum(map(len, answers))
 
 
-def clustered(rng: np.random.Generator, n: int, bits: int) -> np.ndarray:
+def clustered(rng: np.random.Generator, n: int, bits: int) -> Codes:
     """Few centres, few flipped bits, and a third of all items, the first among them, with one code: ties everywhere."""
     centres = rng.integers(0, 256, (8, bits // 8), dtype=np.uint8)
     flips = np.packbits(rng.random((n, bits)) < 0.04, axis=1)

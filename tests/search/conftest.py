@@ -1,4 +1,4 @@
-"""Where indexes are made: a folder, a real Milvus, a real PostgreSQL, each started once for all tests here."""
+"""Where indexes are created: a folder, a real Milvus, a real PostgreSQL, each started once for all tests here."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from kenthash.search import scan
 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small indexes would all be searched by numpy: tests that want that say so."""
+    """Small indexes would all be searched by numpy. Tests of that set this themselves."""
     monkeypatch.setattr(scan, "_words_left", -1)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from kenthash.codes import Codes
 from kenthash.errors import DataError
 from kenthash.search import Index, add_texts, mih, scan
 
@@ -58,7 +59,7 @@ def make(folder: Path, form: str, bits: int) -> None:
         index.note("model", "m")
 
 
-def encode(texts: Sequence[str], bits: int) -> np.ndarray:
+def encode(texts: Sequence[str], bits: int) -> Codes:
     """Codes of texts, such as "number 7"."""
     return np.stack(
         [np.random.default_rng(list(text.encode())).integers(0, 256, bits // 8, np.uint8) for text in texts]
@@ -67,27 +68,29 @@ def encode(texts: Sequence[str], bits: int) -> np.ndarray:
 
 def code_file(folder: Path, kind: str) -> Path:
     """That of the items or of the texts."""
-    (file,) = (one for one in folder.glob("*.codes") if one.name.endswith(".texts.codes") == (kind == "texts"))
-    return file
+    (path,) = (file for file in folder.glob("*.codes") if file.name.endswith(".texts.codes") == (kind == "texts"))
+    return path
 
 
 def answers(path: Path) -> list[Any]:
     """Everything that reads codes, rows and tables."""
-    queries, found = np.load(path.with_name("queries.npy")), []
+    queries: Codes = np.load(path.with_name("queries.npy"))
+    results: list[Any] = []
     with Index.open(path) as index:
-        for some, options in (
+        cases: list[tuple[Codes, dict[str, Any]]] = [
             (queries[:1], {"k": 10}), (queries[1:2], {"k": 1, "radius": 3}), (queries, {"k": 10}),
             (queries, {"k": 5, "filter": "n < 400"}), (queries[-1:], {"k": 300, "filter": "n > 1500"}),
             (queries[2:3], {"k": ITEMS}),
-        ):  # fmt: skip
-            answers = index.search(some, **options)
+        ]  # fmt: skip
+        for codes, options in cases:
+            answers = index.search(codes, **options)
             if index.has_texts():
-                answers += index.search_texts(some, **options)
-            found += [[hits.ids, hits.distances.tolist(), hits.metadata, hits.texts] for hits in answers]
+                answers += index.search_texts(codes, **options)
+            results += [[hits.ids, hits.distances.tolist(), hits.metadata, hits.texts] for hits in answers]
         items = index.get(["é0012", "é2950", "none"])
-        found.append([index.list_ids(limit=ITEMS), index.stats().items, index.notes()])
-        found.append([item and (item.id, item.code.tolist(), item.metadata) for item in items])
-    return found
+        results.append([index.list_ids(limit=ITEMS), index.stats().items, index.notes()])
+        results.append([item and (item.id, item.code.tolist(), item.metadata) for item in items])
+    return results
 
 
 def change(path: Path) -> None:
@@ -164,7 +167,7 @@ def _edited(rng: random.Random, data: bytearray) -> bytes:
 
 
 def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
-    """What a search says after one mutation; "right" where it says what it should."""
+    """The outcome of searches after one mutation; "right" where all answers are."""
     rng = random.Random(seed)
     scan._words_left = -1 if seed // len(CASES) % 2 else 1 << 40  # compiled kernels and numpy by turns
     path, kind = folder / "x.kh", rng.choice(["items", "items", "texts"])
@@ -188,7 +191,7 @@ def run(target: str, first: int, count: int) -> dict[str, list[int]]:
     """Seeds by outcome."""
     scan.use_compiled()  # here, so that no child has to load the kernels
     mih.MIN_ITEMS, mih.SAMPLE = 1000, 500  # so that a small index has tables
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    seeds: defaultdict[str, list[int]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as name:
         folders, right = [], []
         for form, bits in CASES:
@@ -210,11 +213,11 @@ def run(target: str, first: int, count: int) -> dict[str, list[int]]:
                     os._exit(0)
             os.close(send)
             with os.fdopen(receive, "rb") as stream:
-                told = stream.read().decode()
+                result = stream.read().decode()
             _, status = os.waitpid(child, 0)
-            found[told or f"killed by signal {os.WTERMSIG(status)}"].append(seed)
+            seeds[result or f"killed by signal {os.WTERMSIG(status)}"].append(seed)
             shutil.rmtree(copy)
-    return found
+    return seeds
 
 
 if __name__ == "__main__":

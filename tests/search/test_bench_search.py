@@ -1,4 +1,4 @@
-"""The search bench: its contestants answer alike, and its codes are what it says they are."""
+"""The search bench: all libraries give the same answers, and the codes are distributed as it says."""
 
 import numpy as np
 import pytest
@@ -36,6 +36,6 @@ def test_codes_cluster_as_described() -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("--sizes", "many"), ("--sizes", "1000,"), ("--sizes", "5"), ("--kinds", "clusterd")]
 )
-def test_misuse_is_told(option: str, value: str) -> None:
+def test_misuse_is_one_line(option: str, value: str) -> None:
     with pytest.raises(UsageError, match=rf"^{option} {value}: [^\n]+$"):
         CliRunner().invoke(app, ["bench", "search", option, value, "--durable", "0"], catch_exceptions=False)

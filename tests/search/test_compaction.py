@@ -1,4 +1,4 @@
-"""The code file made anew: by several at once, beside another index, on a full disk, and how large it becomes."""
+"""The code file rebuilt: by several at once, beside another index, on a full disk, and its size."""
 
 import resource
 import sqlite3
@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kenthash.codes import Codes
 from kenthash.errors import KenthashError
 from kenthash.search import Index, codefile, mih
 from kenthash.search.codefile import Header
 from kenthash.search.local import LocalEngine
 
 
-def codes_of(items: int) -> np.ndarray:
+def codes_of(items: int) -> Codes:
     return np.random.default_rng(0).integers(0, 256, (items, 8), np.uint8)
 
 
@@ -88,7 +89,7 @@ def test_a_full_disk_is_one_line_and_searches_go_on(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("items", "form", "bytes_an_item"),
+    ("items", "form", "bytes_per_item"),
     [
         (1 << 24, "scan", 12),
         (1 << 24, "compact", 24),
@@ -98,11 +99,11 @@ def test_a_full_disk_is_one_line_and_searches_go_on(tmp_path: Path, monkeypatch:
         ((1 << 24) + 4096, "fast", 60),
     ],
 )
-def test_bytes_an_item_by_hand(items: int, form: str, bytes_an_item: int) -> None:
+def test_bytes_per_item_by_hand(items: int, form: str, bytes_per_item: int) -> None:
     """8 of code and 4 of row; 4 tables of 3 bytes, or of 4 beyond 2^24 items; 4 copies of 8. All items together fill
     whole pages here; besides them stand the header's page and 4 (2^16 + 1) offsets of 4 bytes, in 257 pages. All
     pages but the header's have a checksum of 8 bytes."""
     cuts = [] if form == "scan" else mih.substring_cuts(64, items).tolist()
     end = Header(items, 0, items, 64, items, 4, cuts, form == "fast").layout()["end"][0]
-    pages = items * bytes_an_item // 4096 + (0 if form == "scan" else 257)
+    pages = items * bytes_per_item // 4096 + (0 if form == "scan" else 257)
     assert end == 4096 + (4096 + 8) * pages

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each serv
 def test_nearest(target: Callable[[str], str], bits: int) -> None:
     rng = np.random.default_rng(bits)
     codes, ids, reference = clustered(rng, 900, bits), names(rng, 900), Reference()
-    metadata = [{"year": int(year)} for year in rng.integers(2000, 2020, 900)]
+    metadata: list[Metadata] = [{"year": int(year)} for year in rng.integers(2000, 2020, 900)]
     with Index.create(target(f"nearest{bits}"), bits=bits) as index:
         for part in slice(0, 500), slice(500, 900):
             index.add(ids[part], codes[part], metadata[part])
@@ -29,9 +30,9 @@ def test_nearest(target: Callable[[str], str], bits: int) -> None:
         assert agree(index, reference, queries, k=1000) == 900 * len(queries)
         for radius in 0, bits // 8, bits:
             agree(index, reference, queries, k=20, radius=radius)
-        asked = {"filter": "year >= 2015", "true_of": lambda entry: entry["year"] >= 2015}
-        assert agree(index, reference, queries, k=40, **asked) == 40 * len(queries)
-        agree(index, reference, queries, k=40, radius=bits // 8, **asked)
+        late: dict[str, Any] = {"filter": "year >= 2015", "true_of": lambda entry: entry["year"] >= 2015}
+        assert agree(index, reference, queries, k=40, **late) == 40 * len(queries)
+        agree(index, reference, queries, k=40, radius=bits // 8, **late)
 
 
 def test_life(target: Callable[[str], str]) -> None:
@@ -47,14 +48,14 @@ def test_life(target: Callable[[str], str]) -> None:
         reference.put(ids[:200], codes[:200], metadata[:200])
         with pytest.raises(DataError, match="already") as refused:
             index.add(ids[190:210], codes[190:210], metadata[190:210])
-        assert any(repr(one) in str(refused.value) for one in ids[190:200]) and "\n" not in str(refused.value)
+        assert any(repr(item_id) in str(refused.value) for item_id in ids[190:200]) and "\n" not in str(refused.value)
         assert index.stats().items == 200  # nothing of the batch is there
         index.upsert(ids[150:], codes[::-1][:150], metadata[150:])
         reference.put(ids[150:], codes[::-1][:150], metadata[150:])
         agree(index, reference, codes[:4], k=30)
         assert index.remove([*ids[:50], "unknown", "' or 1=1 --"]) == 50
-        for one in ids[:50]:
-            del reference.items[one]
+        for item_id in ids[:50]:
+            del reference.items[item_id]
         agree(index, reference, codes[:4], k=300)
         index.note("model", 'runs/"x" é')
         index.note("seed", "1")
@@ -66,8 +67,8 @@ def test_life(target: Callable[[str], str]) -> None:
         assert index.bits == 64 and index.stats().items == len(reference.items) == 250
         assert index.notes().items() >= {"model": 'runs/"x" é', "seed": "1"}.items()
         agree(index, reference, codes[:4], k=300)
-        for one, item in zip(ids, index.get(ids), strict=True):
-            assert (item and (item.code.tobytes(), item.metadata)) == reference.items.get(one)
+        for item_id, item in zip(ids, index.get(ids), strict=True):
+            assert (item and (item.code.tobytes(), item.metadata)) == reference.items.get(item_id)
         ordered = sorted(reference.items)
         assert index.list_ids("", 1000) == ordered
         assert index.list_ids(ordered[99], 7) == ordered[100:107]
@@ -86,8 +87,9 @@ def test_label_counts(target: Callable[[str], str]) -> None:
         index.add(ids, codes, metadata)
         index.upsert(ids[100:101], codes[:1], [{"labels": ["twice"]}])
         index.remove(ids[200:250])
-        held = [*metadata[:100], {"labels": ["twice"]}, *metadata[101:200], *metadata[250:]]
-        counts = Counter(x for one in held if isinstance(one.get("labels"), list) for x in set(one["labels"]))
+        entries = [*metadata[:100], {"labels": ["twice"]}, *metadata[101:200], *metadata[250:]]
+        lists = [entry["labels"] for entry in entries if isinstance(entry.get("labels"), list)]
+        counts = Counter(label for labels in lists for label in set(labels))
         expected = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         assert index.label_counts(1000) == expected and ("twice", 2) in expected
         assert index.label_counts(7) == expected[:7]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from brute_force import Metadata, Reference, agree, clustered, names
 
-from kenthash.search.filters import OPERATORS, Among, And, Compare, Filter, Has, IsNull, Not, Or, matches
+from kenthash.codes import Codes
+from kenthash.search.filters import OPERATORS, Among, And, Compare, Filter, Has, IsNull, Literal, Not, Or, matches
 from kenthash.search.index import Index
 
 pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
@@ -55,7 +56,7 @@ FILTERS: list[tuple[str, Callable[[Metadata], bool]]] = [
 
 
 @pytest.fixture(scope="module")
-def filled(target: Callable[[str], str]) -> Iterator[tuple[Index, Reference, np.ndarray]]:
+def filled(target: Callable[[str], str]) -> Iterator[tuple[Index, Reference, Codes]]:
     rng = np.random.default_rng(3)
     codes, ids, reference = clustered(rng, 240, 64), names(rng, 240), Reference()
     metadata: list[Metadata] = []
@@ -73,23 +74,23 @@ def filled(target: Callable[[str], str]) -> Iterator[tuple[Index, Reference, np.
 
 
 @pytest.mark.parametrize("text, true_of", FILTERS, ids=[text for text, _ in FILTERS])
-def test_filters(filled: tuple[Index, Reference, np.ndarray], text: str, true_of: Callable[[Metadata], bool]) -> None:
+def test_filters(filled: tuple[Index, Reference, Codes], text: str, true_of: Callable[[Metadata], bool]) -> None:
     index, reference, queries = filled
     agree(index, reference, queries, k=240, filter=text, true_of=true_of)
 
 
-def test_hostile_strings(filled: tuple[Index, Reference, np.ndarray]) -> None:
+def test_hostile_strings(filled: tuple[Index, Reference, Codes]) -> None:
     index, reference, queries = filled
     total = 0
     for n, text in enumerate(HOSTILE):
         key, literal = KEYS[n % 8], "'" + text.replace("'", "''") + "'"
-        asked = f'"{key}" = {literal} or labels has {literal} and place is null'
+        condition = f'"{key}" = {literal} or labels has {literal} and place is null'
         total += agree(
             index,
             reference,
             queries,
             k=240,
-            filter=asked,
+            filter=condition,
             true_of=lambda e, key=key, text=text: (
                 e.get(key) == text or (text in e.get("labels", []) and e.get("place") is None)
             ),
@@ -103,15 +104,18 @@ def test_hostile_strings(filled: tuple[Index, Reference, np.ndarray]) -> None:
 def random_filter(rng: random.Random, depth: int) -> Filter:
     if depth and rng.random() < 0.7:
         terms = tuple(random_filter(rng, depth - 1) for _ in range(rng.randint(2, 3)))
-        return rng.choice([And(terms), Or(terms), Not(terms[0])])
+        compound: list[Filter] = [And(terms), Or(terms), Not(terms[0])]
+        return rng.choice(compound)
     key = rng.choice([*KEYS, "year", "year", "indoor", "labels", "missing"])
-    value = rng.choice([rng.choice(HOSTILE), rng.choice(NUMBERS), rng.random() < 0.5])
+    literals: list[Literal] = [rng.choice(HOSTILE), rng.choice(NUMBERS), rng.random() < 0.5]
+    value = rng.choice(literals)
     op = rng.choice(["=", "!="] if isinstance(value, bool) else list(OPERATORS))
     among = Among(key, (value, rng.choice(HOSTILE), rng.choice(NUMBERS)))
-    return rng.choice([Compare(key, op, value), Compare(key, op, value), among, Has(key, "dog"), IsNull(key)])
+    simple: list[Filter] = [Compare(key, op, value), Compare(key, op, value), among, Has(key, "dog"), IsNull(key)]
+    return rng.choice(simple)
 
 
-def test_random_filters(filled: tuple[Index, Reference, np.ndarray]) -> None:
+def test_random_filters(filled: tuple[Index, Reference, Codes]) -> None:
     """A translation keeps the meaning that `matches` gives to a filter (whose own tests are elsewhere)."""
     index, reference, queries = filled
     rng = random.Random(11)

@@ -1,4 +1,4 @@
-"""A damaged code file gives no wrong answer and no crash. It is made anew from the store, with one line in the log."""
+"""A damaged code file causes no wrong answer and no crash. It is rebuilt from the store, with one line in the log."""
 
 import json
 import logging
@@ -65,8 +65,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def code_file(path: Path) -> Path:
-    (found,) = path.parent.glob(f"{path.name}.*.codes")
-    return found
+    (file,) = path.parent.glob(f"{path.name}.*.codes")
+    return file
 
 
 def flip(path: Path, place: int) -> None:
@@ -84,7 +84,7 @@ def check(index: Index) -> None:
         assert list(zip(hits.distances.tolist(), hits.ids, strict=True)) == best
 
 
-def test_a_damaged_file_is_made_anew_with_one_line(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_rebuilt_with_one_line(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = code_file(path)
     flip(path, 4096 + 999)
     with Index.open(path) as index:
@@ -109,7 +109,7 @@ def test_damage_while_the_index_is_open(path: Path, monkeypatch: pytest.MonkeyPa
             check(index)
 
 
-def test_a_damaged_file_that_cannot_be_replaced_is_not_used(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_that_cannot_be_rebuilt_is_not_used(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     flip(path, 5000)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Index.create(path.with_name("y.kh"), 64) as other:  # compiles what could not be kept under the limit
@@ -138,4 +138,4 @@ def test_a_store_that_differs_from_a_whole_code_file_is_damaged(path: Path, chan
         assert index.search(CODES[:1], 1)[0].ids == ["0000"]
         with pytest.raises(DataError, match=r"x\.kh: damaged: [^\n]*restore it from a copy"):
             index.search(CODES[5:6], 1)
-    assert code_file(path).read_bytes() == before  # not made anew from what is damaged
+    assert code_file(path).read_bytes() == before  # not rebuilt from a damaged store

@@ -1,4 +1,4 @@
-"""A damaged SQLite file of an index: one line that names it, whatever is wrong with it, and whatever is asked."""
+"""A damaged SQLite file of an index: one line that names it, whatever is wrong with it, in every call."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
 
 
 def test_mutations_are_refused_or_harmless() -> None:
-    """SQLite has no checksums: what one letter of an id or of metadata was is not known any more ("wrong answer")."""
+    """SQLite has no checksums, so a changed letter of an id or of metadata goes unnoticed ("wrong answer")."""
     command = [sys.executable, str(Path(__file__).with_name("damage.py")), "store", "0", str(MUTATIONS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["counts"].keys() <= {"right", "refused", "wrong answer"}, done.stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kenthash.codes import hamming
+from kenthash.codes import Codes, hamming
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index
 from kenthash.search.schema import APPLICATION, MIGRATIONS
@@ -22,7 +22,7 @@ KILLS = 50
 Content = dict[str, bytes]
 
 
-def plan(seed: int) -> tuple[str, list[str], np.ndarray]:
+def plan(seed: int) -> tuple[str, list[str], Codes]:
     """One change: what to do, with which ids and codes."""
     rng = random.Random(seed)
     what = rng.choice(["upsert", "upsert", "upsert", "remove", "compact"])
@@ -30,7 +30,7 @@ def plan(seed: int) -> tuple[str, list[str], np.ndarray]:
     return what, ids, np.random.default_rng(seed).integers(0, 256, (len(ids), 4), np.uint8)
 
 
-def carry_out(content: Content, what: str, ids: list[str], codes: np.ndarray) -> Content:
+def carry_out(content: Content, what: str, ids: list[str], codes: Codes) -> Content:
     if what == "upsert":
         return content | {name: code.tobytes() for name, code in zip(ids, codes, strict=True)}
     return {name: code for name, code in content.items() if what == "compact" or name not in ids}
@@ -82,11 +82,11 @@ def test_fifty_kills_lose_nothing(tmp_path: Path) -> None:
         for seed in range(first, last + 1):
             content = carry_out(content, *plan(seed))
         with Index.open(path) as index:
-            found = content_of(index)
-            if found != content:  # then the change that was under way is there, as a whole
+            actual = content_of(index)
+            if actual != content:  # then the change that was under way is there, as a whole
                 torn += 1
                 content = carry_out(content, *plan(last + 1))
-                assert found == content
+                assert actual == content
             check_search(index, content, kill)
     assert acknowledged >= KILLS
     assert torn < KILLS
@@ -111,11 +111,11 @@ def filled(tmp_path: Path) -> Path:
 
 
 def code_file(path: Path) -> Path:
-    (found,) = path.parent.glob(f"{path.name}.*.codes")
-    return found
+    (file,) = path.parent.glob(f"{path.name}.*.codes")
+    return file
 
 
-def codes_of(items: int) -> np.ndarray:
+def codes_of(items: int) -> Codes:
     return np.random.default_rng(0).integers(0, 256, (items, 4), np.uint8)
 
 

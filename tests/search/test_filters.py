@@ -86,7 +86,7 @@ filters = st.recursive(
 )
 
 
-def written(term: Any) -> str:
+def written(term: Filter) -> str:
     """A filter as a user would write it, every part in parentheses."""
 
     def literal(value: Any) -> str:
@@ -106,9 +106,9 @@ def written(term: Any) -> str:
         case Not(inner):
             return f"not ({written(inner)})"
         case And(terms):
-            return " and ".join(f"({written(one)})" for one in terms)
+            return " and ".join(f"({written(part)})" for part in terms)
         case Or(terms):
-            return " or ".join(f"({written(one)})" for one in terms)
+            return " or ".join(f"({written(part)})" for part in terms)
 
 
 @given(filters)

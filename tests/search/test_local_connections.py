@@ -1,4 +1,4 @@
-"""The connections of a local index: few, however many threads come and go, and closed when the last call has ended."""
+"""The connections of a local index: few, whatever the number of threads, and closed when the last call has ended."""
 
 import os
 import threading
@@ -25,16 +25,16 @@ def path(tmp_path: Path) -> Path:
 
 
 def descriptors(path: Path) -> int:
-    """Of this process, for the files of an index."""
-    files = [(one.stat().st_dev, one.stat().st_ino) for one in path.parent.glob(f"{path.name}*")]
-    found = 0
+    """The number of descriptors that this process has of the files of an index."""
+    files = [(file.stat().st_dev, file.stat().st_ino) for file in path.parent.glob(f"{path.name}*")]
+    count = 0
     for name in os.listdir("/dev/fd"):  # noqa: PTH208
         try:
-            about = os.fstat(int(name))
-        except OSError:  # the one that listed them
+            status = os.fstat(int(name))
+        except OSError:  # that of the listing
             continue
-        found += (about.st_dev, about.st_ino) in files
-    return found
+        count += (status.st_dev, status.st_ino) in files
+    return count
 
 
 def test_threads_that_have_ended_leave_nothing_behind(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Milvus and PostgreSQL offer beyond the exact search, and what of theirs is not ours."""
+"""What Milvus and PostgreSQL offer beyond the exact search, and tables and collections that kenthash did not make."""
 
 from collections.abc import Callable
 
@@ -24,10 +24,11 @@ def test_postgres_graph(target: Callable[[str], str]) -> None:
         index.add(ids, codes, metadata)
     with Index.open(target("graph")) as index:
         queries = codes[:20] ^ np.packbits(rng.random((20, 64)) < 0.1, axis=1)
-        found = index.search(queries, k=10)
+        answers = index.search(queries, k=10)
         near = [reference.search(query, 10, None, lambda entry: True) for query in queries]
-        assert sum(hits.distances.tolist() == [d for d, _ in one] for hits, one in zip(found, near, strict=True)) >= 15
-        assert all(hits.ids == sorted(hits.ids, key=lambda i: (hits.distances[hits.ids.index(i)], i)) for hits in found)
+        pairs = [list(zip(hits.distances.tolist(), hits.ids, strict=True)) for hits in answers]
+        assert sum([d for d, _ in own] == [d for d, _ in true] for own, true in zip(pairs, near, strict=True)) >= 15
+        assert pairs == [sorted(own) for own in pairs]
         rare = index.search(queries, k=10, filter="n = 7")
         assert all(len(hits) == 10 and {e["n"] for e in hits.metadata} == {7} for hits in rare)
         assert index.stats().details["hnsw"] == 1

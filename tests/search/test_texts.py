@@ -11,6 +11,7 @@ from kenthash.codes import Codes, hamming
 from kenthash.errors import UsageError
 from kenthash.search import Hits, Index, Item, add_texts
 from kenthash.search.engine import MAX_TEXTS, coded_texts
+from kenthash.search.filters import matches, parse
 
 pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
 
@@ -33,7 +34,7 @@ def expected(items: list[Item], code: Codes, k: int) -> list[tuple[int, str, str
     return sorted(best)[:k]
 
 
-def told(hits: Hits) -> list[tuple[int, str, str, bytes]]:
+def as_rows(hits: Hits) -> list[tuple[int, str, str, bytes]]:
     assert hits.codes is not None and hits.texts is not None
     codes = [code.tobytes() for code in hits.codes]
     return list(zip(hits.distances.tolist(), hits.ids, hits.texts, codes, strict=True))
@@ -46,7 +47,7 @@ def everything(index: Index) -> list[Item]:
 def agree(index: Index, queries: Codes, k: int = 20) -> None:
     items = everything(index)
     for code, hits in zip(queries, index.search_texts(queries, k), strict=True):
-        assert told(hits) == expected(items, code, k)
+        assert as_rows(hits) == expected(items, code, k)
         entries = {item.id: item.metadata for item in items}
         assert hits.metadata == [entries[id] for id in hits.ids]
 
@@ -71,17 +72,17 @@ def test_texts(target: Callable[[str], str]) -> None:
             agree(index, queries, k)
         for radius in (0, 2):
             near = expected(everything(index), queries[0], 300)
-            assert told(index.search_texts(queries[:1], 300, radius)[0]) == [hit for hit in near if hit[0] <= radius]
-        late = [item for item in everything(index) if item.metadata.get("year", 0) > 4]
+            assert as_rows(index.search_texts(queries[:1], 300, radius)[0]) == [hit for hit in near if hit[0] <= radius]
+        late = [item for item in everything(index) if matches(parse("year > 4"), item.metadata)]
         hits = index.search_texts(queries[:1], 7, filter="year > 4")[0]
-        assert told(hits) == expected(late, queries[0], 7)
+        assert as_rows(hits) == expected(late, queries[0], 7)
         assert len(index.search(queries, 300)[0]) == 200  # pictures are found as ever
 
         index.upsert(ids[190:], codes[190:], metadata[190:][::-1])
         index.remove(ids[:50])
         assert index.count_texts(ids[48:52]) == [0, 0, *(len(coded_texts(entry)) for entry in metadata[50:52])]
         kept = [item for item in everything(index) if item.id in ids[50:190]]
-        assert told(index.search_texts(queries[:1], 300)[0]) == expected(kept, queries[0], 300)
+        assert as_rows(index.search_texts(queries[:1], 300)[0]) == expected(kept, queries[0], 300)
         add_texts(index, encode)
         index.compact()
         agree(index, queries, 300)
@@ -101,7 +102,7 @@ def test_codes_of_texts_that_changed_meanwhile_are_not_kept(target: Callable[[st
         assert index.count_texts(["a", "b", "gone"]) == [0, 1, 0]
         index.put_texts(everything(index), [encode(["new"]), encode(["other"])])  # again: replaced
         assert add_texts(index, encode) == 0
-        assert told(index.search_texts(encode(["new"]))[0])[0][1:3] == ("a", "new")
+        assert as_rows(index.search_texts(encode(["new"]))[0])[0][1:3] == ("a", "new")
         with pytest.raises(UsageError, match="2 codes for the 1 texts of 'a'"):
             index.put_texts(everything(index)[:1], [encode(["new", "more"])])
 
