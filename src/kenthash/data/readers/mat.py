@@ -161,7 +161,8 @@ def _read_hdf5(path: Path) -> dict[str, Any]:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
         raise DataError(
-            f"{path}: MATLAB 7.3 format needs h5py: pip install h5py, or save it again with save -v7 in MATLAB"
+            f"{path}: MATLAB 7.3 format needs h5py: pip install 'kenthash[mat73]', or save it again with save -v7 in "
+            "MATLAB"
         ) from error
     try:
         with h5py.File(path, "r") as file:
