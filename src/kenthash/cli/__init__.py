@@ -6,12 +6,13 @@ Exit code 0: done, 1: failed, 2: misused. Commands import what they need when th
 
 import logging
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 
 from kenthash.cli import bench, data, export, index, search, serve, studies, train
-from kenthash.errors import KenthashError, missing_extra
+from kenthash.errors import EXTRAS, KenthashError, UsageError, missing_extra
 
 app = typer.Typer(
     name="kenthash",
@@ -32,6 +33,9 @@ def demo(
 
     Finished parts are kept: a second run reuses them.
     """
+    missing = [extra for extra in ("scenes", "train") if not all(map(find_spec, EXTRAS[extra]))]
+    if missing:
+        raise UsageError(f"the demo needs more packages: pip install 'kenthash[{','.join(missing)}]'")
     from kenthash.demo import run_demo
 
     run_demo(out, items, typer.echo)

@@ -7,7 +7,7 @@ Vectors that are at hand already need no encoder: `kenthash.encoders.features` o
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError, missing_extra
 from kenthash.files import cache_folder
 
 if TYPE_CHECKING:
@@ -70,8 +70,16 @@ def open_encoder(spec: str, device: str = "cpu", weights: str = "") -> "OnnxEnco
 
 def vector_encoder(spec: str, device: str = "cpu") -> "VectorEncoder":
     """What encodes whole data sets: on a CPU the ONNX graphs that an index is filled and searched with, on a GPU the
-    network in PyTorch."""
-    encoder = load_encoder(spec, device)
+    network in PyTorch.
+
+    PyTorch tells which weights the encoder has now. Where it is not installed, the graphs in the cache are used.
+    """
+    try:
+        encoder = load_encoder(spec, device)
+    except ModuleNotFoundError as error:
+        if missing_extra(error) is None or device not in ("auto", "cpu"):
+            raise
+        return open_encoder(spec)
     if not encoder.on_cpu:
         return encoder
     from kenthash.encoders.export import exported_folder
