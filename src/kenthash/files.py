@@ -4,8 +4,10 @@ A file is written beside its final name, flushed to disk, and renamed over it. A
 (or none) and at most a `.partial` sibling that the next write replaces.
 """
 
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.errors import DataError
+
+log = logging.getLogger(__name__)
 
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -45,6 +49,19 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time write below `folder`: the next one waits, and then looks whether the work is done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("%s: another process is writing there; waiting for it to finish", folder)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def write_json(path: Path, value: Any) -> None:

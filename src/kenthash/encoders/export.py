@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.graph import Graph
 from kenthash.encoders.onnx_encoder import ABOUT, FORMAT, EncoderAbout, OnnxEncoder
-from kenthash.encoders.shards import alone
 from kenthash.errors import KenthashError
-from kenthash.files import cache_folder, content_digest, sync_folder, write_json
+from kenthash.files import alone, cache_folder, content_digest, sync_folder, write_json
 
 TOLERANCE = 1e-3  # of the largest value, or of 1: other kernels add in another order
 EXAMPLE_TEXTS = ["two dogs and a kite", "A street where it doesn’t rain; 3 cafés &amp; a tram 🙂" + " on" * 300]

@@ -16,10 +16,10 @@ from kenthash.data.readers.pack import is_pack
 from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.fingerprint import earlier_fingerprint, fingerprint, picture_items
 from kenthash.encoders.pack_writer import write_pack
-from kenthash.encoders.shards import Shard, alone, discard, finished, gaps, save_shard
+from kenthash.encoders.shards import Shard, discard, finished, gaps, save_shard
 from kenthash.encoders.stream import BATCH, Batch, Encoded, VectorEncoder, encode_stream
 from kenthash.errors import KenthashError, UsageError
-from kenthash.files import expand, read_json
+from kenthash.files import alone, expand, read_json
 from kenthash.progress import bar
 
 log = logging.getLogger(__name__)

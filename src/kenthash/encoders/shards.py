@@ -5,12 +5,10 @@ items, another encoder) has another fingerprint and does not see them. The batch
 rows count, not batches.
 """
 
-import fcntl
 import logging
 import shutil
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,19 +71,6 @@ def gaps(files: list[Path], items: int) -> Iterator[tuple[int, int]]:
         at = stop
     if at < items:
         yield at, items
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time write below `folder`; the next waits, and then finds the work done."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.warning("%s: another process is at it; waiting for it to finish", folder)
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 def discard(folder: Path) -> None:

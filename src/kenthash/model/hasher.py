@@ -29,7 +29,7 @@ from kenthash.encoders.graph import Graph, check_file, check_runtime_device
 from kenthash.encoders.onnx_encoder import ABOUT, OnnxEncoder
 from kenthash.encoders.stream import BATCH, Batch, encode_stream
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.files import cache_folder, content_digest, read_json, write_json
+from kenthash.files import alone, cache_folder, content_digest, read_json, write_json
 from kenthash.model.config import HasherConfig, model_folder, read_config
 
 log = logging.getLogger(__name__)
@@ -199,15 +199,16 @@ def _exported(folder: Path, config: HasherConfig) -> Path:
     """The graphs, in the user's cache, of a model that was saved without any: by an older version of kenthash."""
     digest = content_digest(folder / "config.json", folder / "model.safetensors")
     cached = cache_folder() / "models" / digest[:32]
-    if not (cached / GRAPHS).is_file():
-        try:
-            from kenthash.model.network import HashNetwork
-
-            network = HashNetwork.load(folder, "cpu")
-        except ImportError as error:
-            raise KenthashError(
-                f"{folder}: saved without ONNX graphs, by an older version: PyTorch makes them, once: "
-                "pip install 'kenthash[train]'"
-            ) from error
-        write_json(cached / GRAPHS, network.write_graphs(cached))
+    if (cached / GRAPHS).is_file():
+        return cached
+    try:
+        from kenthash.model.network import HashNetwork
+    except ImportError as error:
+        raise KenthashError(
+            f"{folder}: saved without ONNX graphs, by an older version: PyTorch makes them, once: "
+            "pip install 'kenthash[train]'"
+        ) from error
+    with alone(cached):
+        if not (cached / GRAPHS).is_file():
+            write_json(cached / GRAPHS, HashNetwork.load(folder, "cpu").write_graphs(cached))
     return cached
