@@ -296,3 +296,5 @@ def test_the_benchmark_measures_both_ways(clip: Path, tmp_path: Path) -> None:
     bare, text, both = list(figures.values())[:3]
     assert both == pytest.approx(1 / (1 / bare + 1 / text)) and min(figures.values()) > 0
     assert figures["items: files to a pack / bare (bar: 0.9)"] == pytest.approx(list(figures.values())[4] / both)
+    assert figures["bits equal to PyTorch's, pictures (bar: 0.999)"] >= 0.999
+    assert figures["bits equal to PyTorch's, texts (bar: 0.999)"] >= 0.999

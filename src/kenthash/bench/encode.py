@@ -1,4 +1,5 @@
-"""`kenthash bench encode`: whether the encoder is kept busy while pictures are read and decoded.
+"""`kenthash bench encode`: whether the encoder is kept busy while pictures are read and decoded, and whether its ONNX
+graphs are as fast as PyTorch and give the same bits.
 
 The bare forward pass on pixels in memory is compared with the whole pipeline from picture files to a feature pack, on
 the same pictures with one text each. Runs alternate and the fastest of each counts, so that other load on the machine
@@ -10,81 +11,123 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
-from kenthash.data.pictures import SUFFIXES, to_square
-from kenthash.encoders import vector_encoder
+from kenthash.data.pictures import SUFFIXES, Pixels, to_square
+from kenthash.encoders import load_encoder, vector_encoder
+from kenthash.encoders.base import Encoder
 from kenthash.encoders.pipeline import encode_dataset
-from kenthash.encoders.stream import BATCH, Batch, VectorEncoder, encode_stream
+from kenthash.encoders.stream import BATCH, Batch, VectorEncoder, Vectors, encode_stream
 from kenthash.errors import DataError
 from kenthash.progress import cores
 
 BAR = 0.9
+BITS = 1024  # of the codes that are compared
+Item = TypeVar("Item", Pixels, str)
 WORDS = ("a", "the", "two", "some", "red", "small", "dog", "kite", "street", "beach", "man", "holding", "near", "with")
 
 
 def bench_encode(
     pictures: Path | None = None, encoder: str = "light", items: int = 512, runs: int = 3, device: str = "cpu"
 ) -> dict[str, float]:
-    """Items per second, and the ratios of the pipeline to the bare forward pass."""
-    loaded = vector_encoder(encoder, device)
+    """Items per second, and the ratios of the pipeline to the bare forward pass, by ONNX graphs and by PyTorch."""
+    network, used = load_encoder(encoder, device), vector_encoder(encoder, device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = find_pictures(pictures, items) if pictures else make_photos(folder, items)
         texts = _make_texts(len(files))
-        return _measure(loaded, files, texts, folder, runs)
+        return _measure(network, used, files, texts, folder, runs)
 
 
-def _measure(encoder: VectorEncoder, files: list[Path], texts: list[str], folder: Path, runs: int) -> dict[str, float]:
-    starts = range(0, len(files), BATCH)
-    # The bare pass gets what suits it best: on a CPU small batches on every core, and texts sorted by length.
-    size, length = (encoder.picture_chunk, encoder.text_chunk) if encoder.on_cpu else (BATCH, BATCH)
-    squares = [to_square(file, encoder.square()) for file in files]
-    pixels = [squares[at : at + size] for at in range(0, len(files), size)]
-    by_length = sorted(texts, key=len)
-    words = [by_length[at : at + length] for at in range(0, len(texts), length)]
-    pool = ThreadPoolExecutor(cores() if encoder.on_cpu else 1)
+def _measure(
+    network: Encoder, used: VectorEncoder, files: list[Path], texts: list[str], folder: Path, runs: int
+) -> dict[str, float]:
+    squares = [to_square(file, network.square()) for file in files]
     ids = [str(row) for row in range(len(files))]
     labels = np.zeros((len(files), 1), np.uint8)
     dataset = Dataset("bench", ids, labels, ["none"], pictures=files, texts=[[text] for text in texts])
 
-    def bare_pictures() -> None:
-        list(pool.map(encoder.picture_vectors, pixels))
-
-    def bare_texts() -> None:
-        list(pool.map(encoder.text_vectors, words))
-
     def stream() -> None:
-        batches = [Batch(files[at : at + BATCH], []) for at in starts]
+        batches = [Batch(files[at : at + BATCH], []) for at in range(0, len(files), BATCH)]
         with DecoderPool() as decoders:
-            for _ in encode_stream(encoder, batches, decoders.square):
+            for _ in encode_stream(used, batches, decoders.square):
                 pass
 
     def pipeline() -> None:
-        encode_dataset(dataset, encoder, Path(tempfile.mkdtemp(dir=folder)) / "pack")
+        encode_dataset(dataset, used, Path(tempfile.mkdtemp(dir=folder)) / "pack")
 
-    contestants: tuple[Callable[[], None], ...] = (bare_pictures, bare_texts, stream, pipeline)
-    fastest = [float("inf")] * len(contestants)
-    bare_pictures()  # warm up: the first forward pass prepares the kernels
+    contestants: dict[str, Callable[[], object]] = {
+        "pictures": lambda: _bare_pictures(used, squares),
+        "texts": lambda: _bare_texts(used, texts),
+        "stream": stream,
+        "pack": pipeline,
+    }
+    if used is not network:  # on a CPU
+        contestants["PyTorch, pictures"] = lambda: _bare_pictures(network, squares)
+        contestants["PyTorch, texts"] = lambda: _bare_texts(network, texts)
+    fastest = dict.fromkeys(contestants, float("inf"))
+    _bare_pictures(used, squares)  # warm up: the first forward pass prepares the kernels
     for _ in range(runs):
-        for which, run in enumerate(contestants):
+        for name, run in contestants.items():
             began = time.perf_counter()
             run()
-            fastest[which] = min(fastest[which], time.perf_counter() - began)
-    image, text, streamed, piped = (seconds / len(files) for seconds in fastest)
-    return {
-        "bare forward pass, pictures/s": 1 / image,
-        "bare forward pass, texts/s": 1 / text,
-        "bare forward pass, items/s": 1 / (image + text),
-        "from picture files, pictures/s": 1 / streamed,
-        "from picture files to a pack with texts, items/s": 1 / piped,
-        f"pictures: files / bare (bar: {BAR})": image / streamed,
-        f"items: files to a pack / bare (bar: {BAR})": (image + text) / piped,
+            fastest[name] = min(fastest[name], (time.perf_counter() - began) / len(files))
+    bare = fastest["pictures"] + fastest["texts"]
+    figures = {
+        "bare forward pass, pictures/s": 1 / fastest["pictures"],
+        "bare forward pass, texts/s": 1 / fastest["texts"],
+        "bare forward pass, items/s": 1 / bare,
+        "from picture files, pictures/s": 1 / fastest["stream"],
+        "from picture files to a pack with texts, items/s": 1 / fastest["pack"],
+        f"pictures: files / bare (bar: {BAR})": fastest["pictures"] / fastest["stream"],
+        f"items: files to a pack / bare (bar: {BAR})": bare / fastest["pack"],
     }
+    if used is network:
+        return figures
+    pytorch = fastest["PyTorch, pictures"] + fastest["PyTorch, texts"]
+    return figures | {
+        "PyTorch in batches, pictures/s": 1 / fastest["PyTorch, pictures"],
+        "PyTorch in batches, texts/s": 1 / fastest["PyTorch, texts"],
+        f"items: files to a pack / PyTorch in batches (bar: {BAR})": pytorch / fastest["pack"],
+        "bits equal to PyTorch's, pictures (bar: 0.999)": _equal_bits(
+            _bare_pictures(used, squares), _bare_pictures(network, squares)
+        ),
+        "bits equal to PyTorch's, texts (bar: 0.999)": _equal_bits(
+            _bare_texts(used, texts), _bare_texts(network, texts)
+        ),
+    }
+
+
+def _bare_pictures(encoder: VectorEncoder, squares: list[Pixels]) -> Vectors:
+    size = encoder.picture_chunk if encoder.on_cpu else BATCH
+    return _in_threads(
+        encoder, encoder.picture_vectors, [squares[at : at + size] for at in range(0, len(squares), size)]
+    )
+
+
+def _bare_texts(encoder: VectorEncoder, texts: list[str]) -> Vectors:
+    """Texts of like length together, which suits batches best."""
+    size = encoder.text_chunk if encoder.on_cpu else BATCH
+    by_length = sorted(texts, key=len)
+    return _in_threads(encoder, encoder.text_vectors, [by_length[at : at + size] for at in range(0, len(texts), size)])
+
+
+def _in_threads(encoder: VectorEncoder, encode: Callable[[list[Item]], Vectors], chunks: list[list[Item]]) -> Vectors:
+    """What suits a CPU best: small batches on every core."""
+    with encoder.one_thread(), ThreadPoolExecutor(cores() if encoder.on_cpu else 1) as pool:
+        return np.concatenate(list(pool.map(encode, chunks)))
+
+
+def _equal_bits(vectors: Vectors, expected: Vectors) -> float:
+    """The share of equal bits of codes by random hyperplanes through the mean, BITS for each item."""
+    planes = np.random.default_rng(0).standard_normal((expected.shape[1], BITS)).astype(np.float32)
+    centre = expected.mean(axis=0)
+    return float((((vectors - centre) @ planes >= 0) == ((expected - centre) @ planes >= 0)).mean())
 
 
 def find_pictures(folder: Path, items: int) -> list[Path]:
