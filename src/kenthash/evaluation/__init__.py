@@ -6,6 +6,7 @@ Two modules are imported by their own names, because they bring a large library:
 
 from kenthash.evaluation.evaluate import evaluate_codes, map_of, per_query_ap
 from kenthash.evaluation.inputs import Labels, Ties
+from kenthash.evaluation.instances import InstanceScores, instance_ndcg, instance_scores
 from kenthash.evaluation.measures import BitUse, Group, Scores, bit_use, mean_ap
 from kenthash.evaluation.protocols import EpochScore, PaperNumber, honest_epoch, paper_number
 from kenthash.evaluation.report import DIRECTIONS, Evaluation, render_table
@@ -24,6 +25,7 @@ __all__ = [
     "EpochScore",
     "Evaluation",
     "Group",
+    "InstanceScores",
     "Labels",
     "PairedTest",
     "PaperNumber",
@@ -35,6 +37,8 @@ __all__ = [
     "evaluate_codes",
     "holm",
     "honest_epoch",
+    "instance_ndcg",
+    "instance_scores",
     "map_of",
     "mean_ap",
     "paired_test",
