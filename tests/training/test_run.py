@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from kenthash import Hasher
 from kenthash.cli import main
+from kenthash.codes import hamming
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.network import HashNetwork
@@ -71,6 +72,28 @@ def test_a_run_reports_and_learns(whole):
     assert len(history) == EPOCHS and metrics["epoch"] == max(history, key=lambda r: r["score"])["epoch"]
     assert history[-1]["loss"] < history[0]["loss"]
     assert metrics["i2t"]["map"] > 0.5 and metrics["t2i"]["map"] > 0.5  # random codes: about .33 on this pack
+
+
+def test_own_pairs_are_scored_among_the_query_items(pack, whole):
+    out, metrics = whole
+    hasher, query = Hasher.load(out), np.load(out / "split.npz")["query"]
+    offsets = np.load(pack / "text_offsets.npy")
+    captions = [(item, row) for item in query for row in range(offsets[item], offsets[item + 1])]
+    image = hasher.encode_image_features(np.load(pack / "image.npy")[query])
+    text = hasher.encode_text_features(np.load(pack / "text.npy"))
+
+    def first_is_own(queries, query_items, database, items):  # recall@1: the share of own rows among the nearest
+        rows = zip(hamming(queries, database), query_items, strict=True)
+        return np.mean([(items == item)[row == row.min()].mean() for row, item in rows])
+
+    items, rows = np.array(captions).T
+    for direction, name, expected in (
+        ("i2t", "all_captions", first_is_own(image, query, text[rows], items)),
+        ("t2i", "all_captions", first_is_own(text[rows], items, image, query)),
+        ("i2t", None, first_is_own(image, query, text[offsets[query]], query)),
+    ):
+        found = metrics[direction] if name is None else metrics[direction][name]
+        assert found["instance_recall"]["1"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack, whole, tmp_path):

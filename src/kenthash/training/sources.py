@@ -44,8 +44,10 @@ class FeatureSource:
 
     def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
         """Vectors of `rows`, each with its caption of that number (0 is the first)."""
-        texts = self._first_texts[rows] + captions
-        return self._image[torch.from_numpy(rows)], self._text[torch.from_numpy(texts)]
+        return self._image[torch.from_numpy(rows)], self.text_vectors(rows, captions)
+
+    def text_vectors(self, rows: Rows, captions: Rows) -> Tensor:
+        return self._text[torch.from_numpy(self._first_texts[rows] + captions)]
 
 
 class PictureSource:
@@ -67,9 +69,9 @@ class PictureSource:
         self._decoders = DecoderPool()
 
     def vectors(self, rows: Rows, captions: Rows, train: bool = False) -> Pair:
-        assert self.dataset.pictures is not None and self.dataset.texts is not None
+        assert self.dataset.pictures is not None
         paths = [self.dataset.pictures[row] for row in rows]
-        texts = [self.dataset.texts[row][caption] for row, caption in zip(rows, captions, strict=True)]
+        texts = self._texts(rows, captions)
         if not train:
             return self._evaluated(paths, texts)
         square = self.encoder.square(crop=True)
@@ -84,9 +86,16 @@ class PictureSource:
             text = self.encoder.encode_texts(self.encoder.tokenize(texts))
         return image.float(), text.float()
 
+    def text_vectors(self, rows: Rows, captions: Rows) -> Tensor:
+        return self._evaluated([], self._texts(rows, captions))[1]
+
+    def _texts(self, rows: Rows, captions: Rows) -> list[str]:
+        assert self.dataset.texts is not None
+        return [self.dataset.texts[row][caption] for row, caption in zip(rows, captions, strict=True)]
+
     def _evaluated(self, paths: list[Path], texts: list[str]) -> Pair:
         """As `encode` and `index add` encode them, so that an item is judged by the code that it has there."""
-        starts = range(0, len(paths), BATCH)
+        starts = range(0, max(len(paths), len(texts)), BATCH)
         batches = [Batch(paths[start : start + BATCH], texts[start : start + BATCH]) for start in starts]
         images: list[Tensor] = []
         written: list[Tensor] = []
@@ -126,3 +135,19 @@ def head_outputs(network: HashNetwork, source: Source, rows: Rows, batch: int = 
             images.append(network.image_head(image).cpu())
             texts.append(network.text_head(text).cpu())
     return Outputs(torch.cat(images).numpy(), torch.cat(texts).numpy())
+
+
+def caption_outputs(
+    network: HashNetwork, source: Source, rows: Rows, batch: int = 1024
+) -> tuple[NDArray[np.float32], Rows]:
+    """Outputs of all captions of `rows`, dropout off, and which of the rows each belongs to (0 is the first)."""
+    network.modules().eval()
+    numbers = source.captions[rows]
+    items = np.repeat(np.arange(len(rows)), numbers)
+    captions = np.arange(len(items)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+    texts: list[Tensor] = []
+    with torch.inference_mode():
+        for start in range(0, len(items), batch):
+            part = slice(start, start + batch)
+            texts.append(network.text_head(source.text_vectors(rows[items[part]], captions[part])).cpu())
+    return torch.cat(texts).numpy(), items
