@@ -19,9 +19,9 @@ from kenthash.codes import pack as codes_of
 from kenthash.errors import DataError, UsageError
 from kenthash.files import read_json
 from kenthash.methods import METHODS
+from kenthash.studies.analyze import analyse, as_text
 from kenthash.studies.controls import CONTROLS
 from kenthash.studies.reproduce import reproduce
-from kenthash.studies.single import analyse, as_text
 from kenthash.studies.study import Study
 from kenthash.studies.targets import TARGETS
 from kenthash.studies.targets.ablation import VARIANTS

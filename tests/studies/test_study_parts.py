@@ -8,10 +8,10 @@ import pytest
 
 from kenthash.analysis.topology import read_groups
 from kenthash.errors import DataError, UsageError
+from kenthash.studies.analyze import analyse
 from kenthash.studies.outcome import LeftOut, signed
 from kenthash.studies.reproduce import reproduce
 from kenthash.studies.sheet import Sheet
-from kenthash.studies.single import analyse
 from kenthash.studies.study import Study
 from kenthash.studies.targets.ablation import VARIANTS, layer_of
 from kenthash.studies.targets.causes import variants

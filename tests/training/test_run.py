@@ -29,7 +29,7 @@ from kenthash.training.evaluate import evaluate_run
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe, read_recipe
 from kenthash.training.record import read_record
-from kenthash.training.run_folder import open_source, writing
+from kenthash.training.run_folder import open_source, write_lock
 from kenthash.training.train import train_run
 from packs import write_pack
 from processes import run_until, wait_until
@@ -210,9 +210,9 @@ def test_one_process_at_a_time_writes_a_run(pack, whole, tmp_path):
     finally:
         process.kill()
         process.wait()
-    with writing(out):  # it is free when its process has ended, however it ended
+    with write_lock(out):  # it is free when its process has ended, however it ended
         pass
-    with writing(whole[0]), pytest.raises(KenthashError, match="another process is writing this run"):
+    with write_lock(whole[0]), pytest.raises(KenthashError, match="another process is writing this run"):
         evaluate_run(whole[0])
 
 

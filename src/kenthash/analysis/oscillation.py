@@ -104,14 +104,14 @@ class Dynamics:
     all_flips: Scores  # [T-1]
     precision: Scores  # [C, T]
 
-    def late(self, curve: Scores) -> Scores:
+    def second_half(self, curve: Scores) -> Scores:
         """Mean over the second half of training."""
         return np.asarray(curve[..., curve.shape[-1] // 2 :].mean(axis=-1))
 
     @property
-    def jags(self) -> Scores:
+    def precision_steps(self) -> Scores:
         """[C] mean change of the precision from epoch to epoch in the second half: how jagged its curve is."""
-        return self.late(np.abs(np.diff(self.precision, axis=1)))
+        return self.second_half(np.abs(np.diff(self.precision, axis=1)))
 
 
 def dynamics(subjects: Sequence[Subject]) -> Dynamics:

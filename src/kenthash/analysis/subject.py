@@ -18,14 +18,14 @@ from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.loop import Training
 from kenthash.training.record import Record, read_record
 from kenthash.training.run_folder import Run
-from kenthash.training.sources import Outputs, Source, head_outputs
+from kenthash.training.sources import Outputs, VectorSource, head_outputs
 
 
 class Subject:
     """Measures of codes are of the run's model, which is of the chosen epoch. Measures of proxies are of the last
     epoch, heads and proxies alike, as the model keeps no proxies and the checkpoint keeps only the last."""
 
-    def __init__(self, run: Run, source: Source) -> None:
+    def __init__(self, run: Run, source: VectorSource) -> None:
         self.run, self.source = run, source
         self.title = METHODS[run.recipe.method].title
         self.labels: NDArray[np.uint8] = source.dataset.labels

@@ -51,11 +51,11 @@ def bench_eval(
             start = starts[turn % len(starts)]
             stop = min(start + starts.step, queries)
             seconds, parts[start] = _timed(reference.average_precision, start, stop)
-            _keep(best, f"field {start}", seconds)
+            _keep_fastest(best, f"field {start}", seconds)
             if turn % OURS_EVERY == 0:
                 for ties in ("expected", "stable"):
                     seconds, scores[ties] = _timed(per_query_ap, *data, ties=ties)
-                    _keep(best, ties, seconds)
+                    _keep_fastest(best, ties, seconds)
             progress.update()
     scores["field"] = np.concatenate([parts[start] for start in starts])
     field = sum(best[f"field {start}"] for start in starts)
@@ -127,11 +127,11 @@ class FieldsWay:
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            return np.array([self._one(q) for q in range(first, last)])
+            return np.array([self._of_query(q) for q in range(first, last)])
         finally:
             torch.set_num_threads(before)
 
-    def _one(self, q: int) -> float:
+    def _of_query(self, q: int) -> float:
         distance = 0.5 * (self.database.shape[1] - self.queries[q] @ self.database.T)
         relevant = (self.query_labels[q] @ self.labels.T > 0).float()
         order = torch.sort(distance, stable=True).indices
@@ -158,7 +158,7 @@ def _timed(call: Callable[..., Scores], *arguments: Any, **options: Any) -> tupl
     return time.perf_counter() - start, result
 
 
-def _keep(best: dict[str, float], name: str, seconds: float) -> None:
+def _keep_fastest(best: dict[str, float], name: str, seconds: float) -> None:
     best[name] = min(best.get(name, np.inf), seconds)
 
 

@@ -95,7 +95,7 @@ def analyze(
         kenthash analyze runs/scenes-64
         kenthash analyze study/runs/kdph-64-0 --json | jq .chaos
     """
-    from kenthash.studies.single import analyse, as_text
+    from kenthash.studies.analyze import analyse, as_text
 
     result = analyse(run, data, groups, device)
     if as_json:

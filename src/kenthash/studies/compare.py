@@ -23,7 +23,7 @@ from kenthash.methods import METHODS
 from kenthash.progress import track
 from kenthash.studies.controls import CONTROLS, apply_control, has_faiss
 from kenthash.studies.drawing import save
-from kenthash.studies.grid import Job, check, run_all
+from kenthash.studies.grid import Job, check_job, run_all
 from kenthash.studies.results import DIRECTIONS, Cell, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet
 from kenthash.studies.tables import comma_separated, draw_figure, latex, sheet_of
@@ -133,7 +133,7 @@ def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) ->
         try:
             jobs = _jobs(name, _earlier_layer(name, comparison, middle), features, comparison)
             for job in (job for of_seeds in jobs.values() for job in of_seeds):
-                check(job)
+                check_job(job)
                 if not job.done:
                     raise UsageError(f"{job.out.name} has not been made: name {name} in --methods")
         except KenthashError as reason:

@@ -48,7 +48,7 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     """Make every run that is not finished; returns why some of them failed, by their folders."""
     jobs = list({job.out: job for job in jobs}.values())  # whoever asks for a run twice gets one
     for job in jobs:
-        check(job)
+        check_job(job)
     missing = [job for job in jobs if not job.done]
     if not missing:
         return {}
@@ -57,9 +57,9 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     with (
         _raising_on_sigterm(),
         bar(len(jobs), what, "runs", initial=len(jobs) - len(missing)) as progress,
-        ProcessPoolExecutor(min(cores(), len(missing)), context, initializer=_begin) as pool,
+        ProcessPoolExecutor(min(cores(), len(missing)), context, initializer=_set_up_worker) as pool,
     ):
-        waiting: dict[Future[None], Job] = {pool.submit(_make, job): job for job in missing}
+        waiting: dict[Future[None], Job] = {pool.submit(_train_and_evaluate, job): job for job in missing}
         try:
             for done in as_completed(waiting):
                 try:
@@ -98,7 +98,7 @@ def _raising_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
-def _begin() -> None:
+def _set_up_worker() -> None:
     """What every worker process does first."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Ctrl-C is for the parent, which then ends it; what it has written is whole, and the run is resumed. tqdm's lock
@@ -119,7 +119,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def check(job: Job) -> None:
+def check_job(job: Job) -> None:
     """Before anything runs: its settings exist, and a run of other settings under the same name neither passes for this
     one nor is lost."""
     wanted = make_recipe(job.layer)
@@ -132,7 +132,7 @@ def check(job: Job) -> None:
         )
 
 
-def _make(job: Job) -> None:
+def _train_and_evaluate(job: Job) -> None:
     from kenthash.training.evaluate import evaluate_run
     from kenthash.training.train import train_run
 

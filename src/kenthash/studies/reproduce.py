@@ -24,14 +24,14 @@ def reproduce(study: Study, target: str) -> list[Outcome]:
     if study.epochs < 2:
         raise UsageError(f"--epochs {study.epochs}: at least 2 are needed to see a proxy move")
     if target != ALL:
-        return [_make(study, target)]
+        return [_make_target(study, target)]
     _ = study.groups  # a group file that is wrong is refused before the first run
     outcomes: dict[str, Outcome] = {}
     ordered: list[Outcome] = []
     for name in [*(name for name in TARGETS if name != LAST), LAST]:
         print(f"{name} ...", file=sys.stderr)
         try:
-            outcomes[name] = _make(study, name)
+            outcomes[name] = _make_target(study, name)
         except LeftOut as reason:
             print(f"{name} is left out: {reason}", file=sys.stderr)
             continue
@@ -41,7 +41,7 @@ def reproduce(study: Study, target: str) -> list[Outcome]:
     return ordered
 
 
-def _make(study: Study, name: str) -> Outcome:
+def _make_target(study: Study, name: str) -> Outcome:
     outcome = TARGETS[name](study)
     outcome.write(study.out / name)
     return outcome

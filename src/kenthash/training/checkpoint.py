@@ -50,10 +50,10 @@ def load_checkpoint(
         with safe_open(path, framework="pt") as stored:
             progress = json.loads((stored.metadata() or {})["progress"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        modules.load_state_dict(_below(tensors, "module."))
+        modules.load_state_dict(_entries(tensors, "module."))
         for key, optimizer in optimizers.items():
-            _restore(optimizer, _below(tensors, f"optimizer.{key}."))
-        return _below(tensors, "best."), progress
+            _restore(optimizer, _entries(tensors, f"optimizer.{key}."))
+        return _entries(tensors, "best."), progress
     except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path}: not a checkpoint of this run: {reason}; remove it to start anew") from error
@@ -67,9 +67,9 @@ def _restore(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _entries(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def copy_of(modules: nn.Module) -> dict[str, Tensor]:
+def copy_weights(modules: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in modules.state_dict().items()}

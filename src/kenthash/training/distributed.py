@@ -18,7 +18,7 @@ from kenthash.errors import UsageError
 
 
 @contextmanager
-def processes(device: torch.device) -> Iterator[None]:
+def process_group(device: torch.device) -> Iterator[None]:
     """Join the group that torchrun started, if it did; leave it at the end."""
     if "WORLD_SIZE" not in os.environ or dist.is_initialized():
         yield

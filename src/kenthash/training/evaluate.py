@@ -23,8 +23,8 @@ from kenthash.evaluation.inputs import Ties
 from kenthash.evaluation.protocols import EpochScore, honest_epoch, paper_number
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import atomic_write, read_json, write_json
-from kenthash.training.run_folder import Run, writing
-from kenthash.training.sources import Outputs, Source, caption_outputs
+from kenthash.training.run_folder import Run, write_lock
+from kenthash.training.sources import Outputs, VectorSource, caption_outputs
 
 TOWERS = {"i2t": ("image", "text"), "t2i": ("text", "image"), "i2i": ("image", "image"), "t2t": ("text", "text")}
 NDCG_K = 10  # of the graded NDCG of own pairs
@@ -83,7 +83,7 @@ def evaluate_run(
     run = Run.open(path, device)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
-    with writing(path):
+    with write_lock(path):
         return _evaluate(run, ties, figures)
 
 
@@ -93,8 +93,8 @@ def _evaluate(run: Run, ties: Ties, figures: bool) -> RunEvaluation:
     labels = {part: source.dataset.labels[getattr(run.split, part)] for part in ("query", "database")}
     evaluations: dict[str, Evaluation] = {}
     real: dict[str, float] = {}
-    for direction, (asked, found) in TOWERS.items():
-        query, database = getattr(outputs["query"], asked), getattr(outputs["database"], found)
+    for direction, (query_tower, database_tower) in TOWERS.items():
+        query, database = getattr(outputs["query"], query_tower), getattr(outputs["database"], database_tower)
         evaluations[direction] = evaluate_codes(
             pack(query), pack(database), labels["query"], labels["database"], ties=ties
         )
@@ -124,7 +124,7 @@ def _evaluate(run: Run, ties: Ties, figures: bool) -> RunEvaluation:
     return RunEvaluation(metrics, evaluations)
 
 
-def _instances(run: Run, source: Source, first: Outputs, ties: Ties) -> dict[str, dict[str, Any]]:
+def _instances(run: Run, source: VectorSource, first: Outputs, ties: Ties) -> dict[str, dict[str, Any]]:
     """How soon a photo of the query set finds its own caption, and a caption its photo, among the query set alone.
 
     With first captions only, as `instance_recall` and its neighbours; and under `all_captions` with all of them, where
@@ -161,7 +161,7 @@ def _named(scores: InstanceScores) -> dict[str, Any]:
 
 def _selection(history: list[dict[str, Any]], protocol: Protocol) -> dict[str, Any]:
     """Which epoch the model is of, and on what it was chosen."""
-    scores = [EpochScore(record["epoch"], record["i2t"], record["t2i"]) for record in history]
+    scores = [EpochScore(epoch["epoch"], epoch["i2t"], epoch["t2i"]) for epoch in history]
     if protocol == "honest":
         return {"protocol": protocol, "chosen_on": "validation", "epoch": honest_epoch(scores)}
     last = {"protocol": protocol, "chosen_on": "nothing (the last)", "epoch": scores[-1].epoch}

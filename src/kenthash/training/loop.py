@@ -23,7 +23,7 @@ from kenthash.model.network import HashNetwork
 from kenthash.progress import track
 from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
 from kenthash.training.recipe import OptimizerRecipe, Recipe
-from kenthash.training.sources import PictureSource, Source
+from kenthash.training.sources import PictureSource, VectorSource
 
 TOO_LARGE = 1e6  # a weighted term beyond this has diverged: outputs are bounded, honest terms stay below hundreds
 LOG_EVERY = 10  # steps
@@ -35,14 +35,14 @@ StepLog = Callable[[int, dict[str, float]], None]
 class Training:
     """Heads, method and optimisers of one recipe over one source, advanced an epoch at a time."""
 
-    def __init__(self, recipe: Recipe, source: Source, rows: Rows, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, source: VectorSource, rows: Rows, device: torch.device) -> None:
         self.recipe, self.source, self.rows, self.device = recipe, source, rows, device
         self.batch = min(recipe.batch, len(rows) - len(rows) % world_size())
         if self.batch < 2:
             raise UsageError(f"{len(rows)} training items are too few for {world_size()} processes")
         self.own = own_slice(self.batch)
         self.steps = len(rows) // self.batch  # the rest of an epoch, less than a batch, rests: another each time
-        labels = _noisy(source.dataset.labels, rows, recipe)
+        labels = _with_label_noise(source.dataset.labels, rows, recipe)
         self.labels = torch.from_numpy(labels).to(device, torch.float32)
 
         torch.manual_seed(int(np.random.default_rng([recipe.seed, 0]).integers(2**63)))
@@ -121,7 +121,7 @@ class Training:
         terms = {name: weights[name] * term for name, term in self.method.terms(batch).items()}
         loss = torch.stack(list(terms.values())).sum()
         values = dict(zip(terms, torch.stack([t.detach() for t in terms.values()]).tolist(), strict=True))
-        self._check(values, done)
+        self._refuse_divergence(values, done)
 
         for name, optimizer in self.optimizers.items():
             recipe = self.recipe.optimizer if name == "main" else self.recipe.proxy_optimizer
@@ -137,7 +137,7 @@ class Training:
             log(done, {f"loss/{name}": value for name, value in values.items()} | {"gradient_norm": norm.item()})
         return values
 
-    def _check(self, values: dict[str, float], done: int) -> None:
+    def _refuse_divergence(self, values: dict[str, float], done: int) -> None:
         for name, value in values.items():
             if not math.isfinite(value) or abs(value) > TOO_LARGE:
                 epoch, step = divmod(done, self.steps)
@@ -147,7 +147,7 @@ class Training:
                 )
 
 
-def _noisy(labels: Labels, rows: Rows, recipe: Recipe) -> Labels:
+def _with_label_noise(labels: Labels, rows: Rows, recipe: Recipe) -> Labels:
     """`labels` [N, C] in which a share of the training `rows` has swapped labels around, so that every one of them has
     those of another item."""
     order = np.random.default_rng([recipe.seed, 3]).permutation(rows)

@@ -23,7 +23,7 @@ from kenthash.encoders.cache import features_for
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.network import HashNetwork
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe
-from kenthash.training.sources import FeatureSource, Outputs, PictureSource, Source, head_outputs
+from kenthash.training.sources import FeatureSource, Outputs, PictureSource, VectorSource, head_outputs
 
 LOCK = "lock"
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def write_lock(path: Path) -> Iterator[None]:
     """Let one process at a time write into a run folder, and refuse the next."""
     path.mkdir(parents=True, exist_ok=True)
     with (path / LOCK).open("a") as stream:
@@ -49,7 +49,7 @@ def open_source(
     device: torch.device,
     encoder: Encoder | None = None,
     check: Callable[[Dataset], None] = lambda dataset: None,
-) -> Source:
+) -> VectorSource:
     """The recipe's data: through `encoder` where one is being or was trained, else as cached vectors.
 
     `check` sees the items before they are encoded, which may take hours, and again if some of them could not be.
@@ -90,7 +90,7 @@ class Run:
         recipe = make_recipe(read_recipe(path / "recipe.yaml"))
         return cls(path, recipe, Split.load(path / "split.npz"), HashNetwork.load(path, device))
 
-    def source(self) -> Source:
+    def source(self) -> VectorSource:
         """The run's data, on the device of its model."""
         encoder = self.network.encoder if self.network.config.encoder_trained else None
         source = open_source(self.recipe, self.network.device, encoder)
@@ -113,5 +113,5 @@ class Run:
                 )
         return source
 
-    def outputs(self, source: Source, rows: Rows) -> Outputs:
+    def outputs(self, source: VectorSource, rows: Rows) -> Outputs:
         return head_outputs(self.network, source, rows)

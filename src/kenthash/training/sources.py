@@ -112,7 +112,7 @@ def _unusable(error: BadPicture) -> DataError:
     return DataError(f"{error}; take it out of the data (`kenthash data check` lists all such)")
 
 
-Source = FeatureSource | PictureSource
+VectorSource = FeatureSource | PictureSource
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Outputs:
     text: NDArray[np.float32]
 
 
-def head_outputs(network: HashNetwork, source: Source, rows: Rows, batch: int = 1024) -> Outputs:
+def head_outputs(network: HashNetwork, source: VectorSource, rows: Rows, batch: int = 1024) -> Outputs:
     """Outputs of `rows` with their first captions, dropout off."""
     network.modules().eval()
     images: list[Tensor] = []
@@ -138,7 +138,7 @@ def head_outputs(network: HashNetwork, source: Source, rows: Rows, batch: int = 
 
 
 def caption_outputs(
-    network: HashNetwork, source: Source, rows: Rows, batch: int = 1024
+    network: HashNetwork, source: VectorSource, rows: Rows, batch: int = 1024
 ) -> tuple[NDArray[np.float32], Rows]:
     """Outputs of all captions of `rows`, dropout off, and which of the rows each belongs to (0 is the first)."""
     network.modules().eval()

@@ -21,15 +21,15 @@ from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of, per_query_ap
 from kenthash.evaluation.measures import mean_ap
 from kenthash.files import write_json
-from kenthash.training.checkpoint import copy_of, load_checkpoint, save_checkpoint
-from kenthash.training.distributed import processes, rank, wait_for_all
+from kenthash.training.checkpoint import copy_weights, load_checkpoint, save_checkpoint
+from kenthash.training.distributed import process_group, rank, wait_for_all
 from kenthash.training.loop import Training
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_recipe
 from kenthash.training.record import Recorder
-from kenthash.training.run_folder import LOCK, open_source, writing
-from kenthash.training.sources import Source, head_outputs
+from kenthash.training.run_folder import LOCK, open_source, write_lock
+from kenthash.training.sources import VectorSource, head_outputs
 
-Record = dict[str, Any]
+EpochResult = dict[str, Any]  # an entry of history.json: mean loss and terms, mAP, seconds
 
 
 def train_run(
@@ -46,7 +46,7 @@ def train_run(
     Returns whether this is the first process of its group, which is the one to report.
     """
     device = device or torch.device(check_device("auto"))
-    with processes(device):
+    with process_group(device):
         if rank() == 0:
             _check_folder(recipe, out, resume)
         if _finished(out):
@@ -57,7 +57,7 @@ def train_run(
         source = open_source(recipe, device, encoder, lambda dataset: _check_labels(dataset, _split(recipe, dataset)))
         split = _split(recipe, source.dataset)
         training = Training(recipe, source, split.train, device)  # before anything is written: there may be no memory
-        with writing(out) if rank() == 0 else nullcontext():
+        with write_lock(out) if rank() == 0 else nullcontext():
             if rank() == 0:
                 _check_folder(recipe, out, resume)  # again, since another process may have begun a run here meanwhile
                 write_recipe(out / "recipe.yaml", recipe)
@@ -162,11 +162,11 @@ class Events:
 
 
 def _epochs(
-    training: Training, source: Source, split: Split, out: Path, quiet: bool, recorder: Recorder | None
-) -> tuple[dict[str, Tensor], list[Record]]:
-    """Train what is left; returns the chosen weights and a record an epoch."""
+    training: Training, source: VectorSource, split: Split, out: Path, quiet: bool, recorder: Recorder | None
+) -> tuple[dict[str, Tensor], list[EpochResult]]:
+    """Train what is left; returns the chosen weights and the result of every epoch."""
     recipe = training.recipe
-    history: list[Record] = []
+    history: list[EpochResult] = []
     best: dict[str, Tensor] = {}
     stored = load_checkpoint(out / "checkpoint", training.modules, training.optimizers)
     if stored is not None:
@@ -176,25 +176,25 @@ def _epochs(
         recorder.write(0)
     for number in range(len(history), recipe.epochs):
         began = time.perf_counter()
-        record: Record = {"epoch": number + 1, **training.epoch(number, events.scalars)}
+        result: EpochResult = {"epoch": number + 1, **training.epoch(number, events.scalars)}
         if rank() == 0:
-            record |= _watch(training, source, split, events, (number + 1) * training.steps)
-            record["seconds"] = round(time.perf_counter() - began, 3)
+            result |= _score_epoch(training, source, split, events, (number + 1) * training.steps)
+            result["seconds"] = round(time.perf_counter() - began, 3)
             # Under `paper` the last epoch's weights are kept: the field chooses among figures, in the report.
-            if split.protocol == "paper" or record["score"] > max((r["score"] for r in history), default=-1.0):
-                best = copy_of(training.network.modules())
-            history.append(record)
+            if split.protocol == "paper" or result["score"] > max((r["score"] for r in history), default=-1.0):
+                best = copy_weights(training.network.modules())
+            history.append(result)
             if recorder is not None:  # before the checkpoint, which then never is ahead of the record
                 recorder.write(number + 1)
             save_checkpoint(out / "checkpoint", training.modules, training.optimizers, best, {"history": history})
             if not quiet:
-                _print(record, history, recipe)
+                _print_epoch(result, history, recipe)
         wait_for_all()
     events.close()
     return best, history
 
 
-def _watch(training: Training, source: Source, split: Split, events: Events, step: int) -> Record:
+def _score_epoch(training: Training, source: VectorSource, split: Split, events: Events, step: int) -> EpochResult:
     """mAP after an epoch: of the validation items (`honest`; see `Split.validation_database`), or the queries."""
     labels = source.dataset.labels
 
@@ -219,17 +219,17 @@ def _watch(training: Training, source: Source, split: Split, events: Events, ste
     return {"i2t": i2t, "t2i": t2i, "score": (i2t + t2i) / 2}
 
 
-def _print(record: Record, history: list[Record], recipe: Recipe) -> None:
-    left = sum(r["seconds"] for r in history) / len(history) * (recipe.epochs - record["epoch"])
+def _print_epoch(result: EpochResult, history: list[EpochResult], recipe: Recipe) -> None:
+    left = sum(r["seconds"] for r in history) / len(history) * (recipe.epochs - result["epoch"])
     where = "validation" if recipe.protocol == "honest" else "query"
     print(
-        f"epoch {record['epoch']:3}/{recipe.epochs}  loss {record['loss']:9.4f}  {where} mAP i→t {record['i2t']:.4f}"
-        f"  t→i {record['t2i']:.4f}  {record['seconds']:6.1f} s  {left:6.0f} s left",
+        f"epoch {result['epoch']:3}/{recipe.epochs}  loss {result['loss']:9.4f}  {where} mAP i→t {result['i2t']:.4f}"
+        f"  t→i {result['t2i']:.4f}  {result['seconds']:6.1f} s  {left:6.0f} s left",
         file=sys.stderr,
     )
 
 
-def _save(training: Training, best: dict[str, Tensor], history: list[Record], out: Path) -> None:
+def _save(training: Training, best: dict[str, Tensor], history: list[EpochResult], out: Path) -> None:
     """The chosen weights become the model; its configuration is written last, so a run with one is finished."""
     if not best:
         raise DataError(f"{out}: the checkpoint holds no weights: remove {out / 'checkpoint'} to start anew")

@@ -53,22 +53,22 @@ def oscillation(study: Study) -> Outcome:
 
 
 def _figures(both: list[Dynamics], classes: Classes) -> list[Value]:
-    flips: list[Value] = [100 * mean(d.late(d.flips)[classes]) for d in both]
+    flips: list[Value] = [100 * mean(d.second_half(d.flips)[classes]) for d in both]
     precision: list[Value] = [mean(d.precision[classes, -1]) for d in both]
-    return flips + precision + [mean(d.jags[classes]) for d in both]
+    return flips + precision + [mean(d.precision_steps[classes]) for d in both]
 
 
 def _seen(both: list[Dynamics], sides: dict[str, Classes]) -> list[str]:
     lines = []
     for side, classes in sides.items():
-        flips = " and ".join(f"{percent(mean(d.late(d.flips)[classes]))} ({d.title})" for d in both)
+        flips = " and ".join(f"{percent(mean(d.second_half(d.flips)[classes]))} ({d.title})" for d in both)
         end = " and ".join(f"{percent(mean(d.flips[classes, -1]))} ({d.title})" for d in both)
-        jags = " and ".join(f"{mean(d.jags[classes]):.4f} ({d.title})" for d in both)
+        steps = " and ".join(f"{mean(d.precision_steps[classes]):.4f} ({d.title})" for d in both)
         lines.append(
             f"{side.capitalize()} co-occurrence: {flips} of samples flip an epoch in the second half of training, "
-            f"{end} in the last epoch; precision moves by {jags} an epoch."
+            f"{end} in the last epoch; precision moves by {steps} an epoch."
         )
-    overall = " and ".join(f"{percent(float(d.late(d.all_flips)))} ({d.title})" for d in both)
+    overall = " and ".join(f"{percent(float(d.second_half(d.all_flips)))} ({d.title})" for d in both)
     return [*lines, f"Over all samples {overall} flip an epoch in the second half."]
 
 

@@ -62,7 +62,7 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None, de
         moves, path_of = dynamics([subject]), kinematics([subject])
         result["flip_rate_by_epoch"] = {str(t + 2): value for t, value in enumerate(moves.all_flips.tolist())}
         result["chaos"] = {"index": mean(path_of.index)} | {part: mean(path_of.parts[part]) for part in PARTS}
-        by_class |= {"flip_rate": moves.late(moves.flips), "chaos": path_of.index}
+        by_class |= {"flip_rate": moves.second_half(moves.flips), "chaos": path_of.index}
     else:
         left_out.append(
             "flip rate and Chaos Index are left out: the run has no record of its epochs: `kenthash reproduce` makes "
