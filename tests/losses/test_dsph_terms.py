@@ -14,7 +14,7 @@ from kenthash.losses.thresholds import DISTANCES, code_distance, code_threshold,
 
 @settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(1, 8), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 999))
-def test_proxy_cosine_in_loops(samples, classes, density, seed):
+def test_proxy_cosine_in_loops(samples: int, classes: int, density: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     labels = (torch.rand(samples, classes, generator=generator) < density).double()
     cosines = torch.rand(samples, classes, generator=generator, dtype=torch.float64) * 2 - 1
@@ -31,7 +31,7 @@ def test_proxy_cosine_in_loops(samples, classes, density, seed):
     assert gradcheck(lambda c: proxy_cosine(c, labels, 0.2), (cosines.requires_grad_(),))
 
 
-def test_threshold_of_known_codes():
+def test_threshold_of_known_codes() -> None:
     assert code_threshold(64, 80) == 0  # [64, 7, 32]
     assert code_threshold(16, 80) == pytest.approx(1 - 12 / 16)  # [16, 7, 6]
     assert code_threshold(32, 24) == 0  # [32, 5, 16], Reed-Muller
@@ -43,7 +43,7 @@ def test_threshold_of_known_codes():
 
 
 @pytest.mark.parametrize("bits", DISTANCES)
-def test_griesmer_bounds_the_table(bits):
+def test_griesmer_bounds_the_table(bits: int) -> None:
     assert len(DISTANCES[bits]) == 10
     for dimension, distance in enumerate(DISTANCES[bits], start=1):
         bound = griesmer_distance(bits, dimension)
@@ -52,7 +52,7 @@ def test_griesmer_bounds_the_table(bits):
         assert bound == distance or dimension > 5
 
 
-def test_griesmer_beyond_the_table():
+def test_griesmer_beyond_the_table() -> None:
     # Simplex codes [2^m − 1, m, 2^(m−1)] meet the bound; so does the Golay code's neighbour [24, 5, 12].
     assert [griesmer_distance(2**m - 1, m) for m in (3, 4, 5, 6)] == [4, 8, 16, 32]
     assert code_distance(24, 5) == 12
@@ -62,7 +62,7 @@ def test_griesmer_beyond_the_table():
     assert distances == sorted(distances, reverse=True)
 
 
-def test_quantisation():
+def test_quantisation() -> None:
     h = torch.tensor([[1.0, -1.0], [0.5, -0.25], [0.0, 1.0]], dtype=torch.float64)
     assert quantisation(h).item() == pytest.approx((0 + 0.25 + 0.5625 + 1) / 3)
     assert gradcheck(quantisation, (torch.randn(4, 5, dtype=torch.float64).requires_grad_(),))

@@ -40,7 +40,9 @@ def batch(samples: int, classes: int, density: float, seed: int) -> tuple[Tensor
     st.integers(1, 6), st.integers(1, 8), st.sampled_from([0.0, 0.3, 0.6, 1.0]),
     st.sampled_from([None, 0.0, 0.2]), st.booleans(), st.integers(0, 999),
 )  # fmt: skip
-def test_equals_loops_over_pairs(samples, classes, density, threshold, multi, seed):
+def test_equals_loops_over_pairs(
+    samples: int, classes: int, density: float, threshold: float | None, multi: bool, seed: int
+) -> None:
     x, t, labels = batch(samples, classes, density, seed)
     value = irrelevance(x, t, labels, threshold, multi)
     expected = in_loops(x, t, labels, threshold, multi)
@@ -53,16 +55,16 @@ def test_equals_loops_over_pairs(samples, classes, density, threshold, multi, se
 
 @forms
 @pytest.mark.parametrize("samples", [1, 5])
-def test_no_irrelevant_pair_is_exactly_nothing(threshold, multi, samples):
+def test_no_irrelevant_pair_is_exactly_nothing(threshold: float | None, multi: bool, samples: int) -> None:
     x, t, _ = batch(samples, 3, 0.0, seed=0)
     value = irrelevance(x, t, torch.ones(samples, 3), threshold, multi)
-    value.backward()
+    torch.autograd.backward(value)
     assert value.item() == 0
-    assert torch.equal(x.grad, torch.zeros_like(x))
-    assert torch.equal(t.grad, torch.zeros_like(t))
+    for outputs in (x, t):
+        assert outputs.grad is not None and torch.equal(outputs.grad, torch.zeros_like(outputs))
 
 
-def test_by_hand():
+def test_by_hand() -> None:
     x = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
     t = torch.tensor([[0.0, 1.0], [3.0, 4.0]])
     labels = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
@@ -73,7 +75,7 @@ def test_by_hand():
 
 
 @forms
-def test_gradcheck_and_float32(threshold, multi):
+def test_gradcheck_and_float32(threshold: float | None, multi: bool) -> None:
     x, t, labels = batch(5, 7, 0.35, seed=8)
     assert irrelevance(x, t, labels, threshold, multi).item() != 0
     assert gradcheck(lambda x, t: irrelevance(x, t, labels, threshold, multi), (x, t))

@@ -1,14 +1,15 @@
 """The kinds of heads: their range, what makes each its kind, and that a saved one encodes the same."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kenthash.errors import UsageError
-from kenthash.model.config import HasherConfig
+from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.heads import (
     HEADS,
-    HeadConfig,
     HouseholderHead,
     MlpHead,
     SoftmaxPairHead,
@@ -32,12 +33,12 @@ def test_outputs_lie_in_their_range_and_all_parameters_learn(kind: str) -> None:
     outputs = head(10 * torch.randn(50, 24))
     assert outputs.shape == (50, 16)
     assert outputs.abs().max() <= 1 + 1e-6
-    outputs.square().mul(torch.rand(16)).sum().backward()
+    torch.autograd.backward(outputs.square().mul(torch.rand(16)).sum())
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in head.parameters())
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_a_saved_head_encodes_the_same(kind: str, tmp_path) -> None:
+def test_a_saved_head_encodes_the_same(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     network = HashNetwork(HasherConfig(16, 24, 12, config(kind), config(kind), encoder=""))
     with torch.no_grad():
@@ -83,7 +84,7 @@ def test_the_turn_of_a_householder_head_leaves_cosines_alone_and_is_fixed_by_eva
     torch.testing.assert_close(head.eval()(vectors), turned)
 
 
-def test_encoding_with_a_householder_head_costs_one_product_more(tmp_path) -> None:
+def test_encoding_with_a_householder_head_costs_one_product_more(tmp_path: Path) -> None:
     kind = config("householder")
     HashNetwork(HasherConfig(16, 24, 12, kind, kind, encoder="")).save(tmp_path)
     loaded = HashNetwork.load(tmp_path)

@@ -1,12 +1,12 @@
-"""Every method learns: with its own defaults, ten points of mAP over random codes on held-out items."""
+"""Every method learns, with its own defaults, what it is known to reach on held-out items of a small pack."""
 
 import numpy as np
 import pytest
 import torch
 
-from kenthash.codes import pack
+from kenthash.codes import Codes, pack
 from kenthash.encoders.features import FeaturePack
-from kenthash.evaluation import map_of
+from kenthash.evaluation import Labels, map_of
 from kenthash.methods import METHODS
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe
@@ -14,6 +14,27 @@ from kenthash.training.sources import FeatureSource, head_outputs
 from packs import write_pack
 
 TRAIN, HELD_OUT = np.arange(300), np.arange(300, 400)
+EPOCHS = 40
+SLOW = {"nivmf": 100, "mian": 100, "dnph": 100}  # epochs of methods that have hardly begun to learn after 40
+
+# mAP, mean of both directions, that each method reaches: the mean over seeds 0 to 4 less about four of their standard
+# deviations, so that neither another seed nor another machine falls below it. Random codes have .34.
+REACHED = {
+    "kaph": 0.92,  # .931 to .935
+    "kdph": 0.77,  # .805 to .834
+    "dcph": 0.67,  # .703 to .727
+    "dchmt": 0.58,  # .628 to .681
+    "nivmf": 0.44,  # .500 to .556
+    "mian": 0.75,  # .793 to .822
+    "dsph": 0.59,  # .649 to .714
+    "mith": 0.83,  # .859 to .879
+    "dnph": 0.65,  # .696 to .733
+    "dnph-tmm": 0.72,  # .747 to .773
+    "rdph": 0.86,  # .884 to .903
+    "ddbh": 0.65,  # .708 to .759
+    "dnch": 0.71,  # .769 to .815
+    "dagth": 0.80,  # .829 to .852
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,21 +43,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> FeatureSource:
     return FeatureSource(FeaturePack.open(pack_folder), torch.device("cpu"))
 
 
-def score(image: np.ndarray, text: np.ndarray, labels: np.ndarray) -> float:
+def score(image: Codes, text: Codes, labels: Labels) -> float:
     return (map_of(image, text, labels, labels) + map_of(text, image, labels, labels)) / 2
 
 
 @pytest.mark.parametrize("key", METHODS)
 def test_learns(key: str, source: FeatureSource) -> None:
-    labels = source.dataset.labels[HELD_OUT]
-    rng = np.random.default_rng(0)
-    image, text = (pack(rng.standard_normal((len(HELD_OUT), 32))) for _ in range(2))
-    chance = score(image, text, labels)
-
-    recipe = make_recipe({"method": key, "bits": 32, "batch": 60, "epochs": 40})
+    assert key in REACHED, f"measure what {key} reaches over a few seeds, and add it above"
+    recipe = make_recipe({"method": key, "bits": 32, "batch": 60, "epochs": SLOW.get(key, EPOCHS)})
     training = Training(recipe, source, TRAIN, torch.device("cpu"))
     for epoch in range(recipe.epochs):
         training.epoch(epoch, lambda *_: None)
     outputs = head_outputs(training.network, source, HELD_OUT)
-    reached = score(pack(outputs.image), pack(outputs.text), labels)
-    assert reached > chance + 0.1, f"{reached:.3f} after {chance:.3f} of random codes"
+    assert score(pack(outputs.image), pack(outputs.text), source.dataset.labels[HELD_OUT]) > REACHED[key]

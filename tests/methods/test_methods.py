@@ -1,8 +1,10 @@
 """Every method in METHODS, also one that is added later: what the loop relies on, and faults seen in public code."""
 
+import numpy as np
 import pytest
 import torch
 from loss_cases import LABELS
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kenthash.errors import UsageError
@@ -53,7 +55,7 @@ def test_says_what_it_is(key: str) -> None:
 def test_gradients_reach_both_heads_and_all_that_the_method_learns(key: str) -> None:
     """Against: a proxy loss on detached codes, and proxies that no step can move."""
     method, batch = build(key), make_batch(mixed())
-    loss_of(method, batch).backward()
+    torch.autograd.backward(loss_of(method, batch))
     for outputs in (batch.x, batch.t):
         assert outputs.grad is not None and outputs.grad.isfinite().all()
         assert (outputs.grad.abs().sum(1) > 0).all(), "a sample without a gradient"
@@ -63,11 +65,11 @@ def test_gradients_reach_both_heads_and_all_that_the_method_learns(key: str) -> 
 
 @every_method
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS.keys())
-def test_odd_batches_give_no_nan(key: str, labels) -> None:
+def test_odd_batches_give_no_nan(key: str, labels: NDArray[np.int64]) -> None:
     rows = torch.tensor(labels, dtype=torch.float32)
     method, batch = build(key, rows.shape[1]), make_batch(rows)
     loss = loss_of(method, batch)
-    loss.backward()
+    torch.autograd.backward(loss)
     assert loss.isfinite()
     gradients = [batch.x.grad, batch.t.grad, *(p.grad for p in method.parameters())]
     assert all(g is None or g.isfinite().all() for g in gradients)
@@ -95,7 +97,7 @@ def test_one_step_of_its_optimiser_moves_all_that_it_learns(key: str) -> None:
         return
     rate = make_recipe({"method": key}).proxy_optimizer.lr
     optimizer = torch.optim.SGD(method.parameters(), lr=rate)
-    loss_of(method, make_batch(mixed())).backward()
+    torch.autograd.backward(loss_of(method, make_batch(mixed())))
     optimizer.step()
     assert all(not torch.equal(p, before[name]) for name, p in method.named_parameters())
 
@@ -104,7 +106,7 @@ def test_dnph_classifiers_learn_every_label_of_a_sample() -> None:
     """Public code trains them on the first label only: then the other labels' scores would be pushed down."""
     method = build("dnph")
     batch = make_batch(torch.tensor([[0.0, 1, 1, 0]] * 6))
-    method.terms(batch)["classification"].backward()
+    torch.autograd.backward(method.terms(batch)["classification"])
     slope = method.get_parameter("classify_image.bias").grad
     assert slope is not None
     assert (slope[[1, 2]] < 0).all() and (slope[[0, 3]] > 0).all()
@@ -117,7 +119,7 @@ def test_dcph_codes_are_binary_learned_first_and_then_fixed() -> None:
     history = []
     for _ in range(45):
         optimizer.zero_grad()
-        loss_of(method, make_batch(labels)).backward()
+        torch.autograd.backward(loss_of(method, make_batch(labels)))
         optimizer.step()
         history.append(method.get_buffer("codes").clone())
     codes = history[-1]

@@ -42,7 +42,7 @@ def test_pair_distance(labels: Array) -> None:
 
 def test_pair_distance_of_an_item_with_itself_has_a_gradient() -> None:
     a = tensor(outputs(0), grad=True)
-    pair_distance(a, a, torch.zeros(ITEMS, ITEMS, dtype=torch.bool), 2.0).backward()
+    torch.autograd.backward(pair_distance(a, a, torch.zeros(ITEMS, ITEMS, dtype=torch.bool), 2.0))
     assert a.grad is not None and a.grad.isfinite().all()
 
 
@@ -117,7 +117,7 @@ def test_ranking_divergence() -> None:
     agree(lambda table: ranking_divergence(table, tensor(other)), slow, 3 * outputs(0, ITEMS, ITEMS))
     assert ranking_divergence(tensor(other), tensor(other)).item() == pytest.approx(0, abs=1e-15)
     peaked = tensor(1e4 * outputs(2, ITEMS, ITEMS), grad=True)
-    ranking_divergence(peaked, tensor(other)).backward()
+    torch.autograd.backward(ranking_divergence(peaked, tensor(other)))
     assert peaked.grad is not None and peaked.grad.isfinite().all()
 
 

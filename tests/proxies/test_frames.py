@@ -1,5 +1,7 @@
 """Cayley frames: both forms under the same tests, against the definition written out with numpy's inverse."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -32,7 +34,7 @@ def orthonormality_error(frames: Tensor) -> float:
 @given(
     st.integers(1, 40), st.integers(1, 24), st.integers(1, 24), st.sampled_from([0.01, 0.3, 2.0]), st.integers(0, 99)
 )
-def test_thin_and_full_are_the_cayley_transform(classes, bits, columns, scale, seed):
+def test_thin_and_full_are_the_cayley_transform(classes: int, bits: int, columns: int, scale: float, seed: int) -> None:
     columns = min(bits, columns)
     lower, b = numbers(classes, bits, columns, scale, seed)
     a = embed(lower, b)
@@ -49,14 +51,14 @@ def test_thin_and_full_are_the_cayley_transform(classes, bits, columns, scale, s
     assert orthonormality_error(full) < 1e-12
 
 
-def test_skew_by_hand():
+def test_skew_by_hand() -> None:
     lower = torch.tensor([[1.0, 2.0, 3.0]])
     expected = torch.tensor([[[0.0, -1.0, -2.0], [1.0, 0.0, -3.0], [2.0, 3.0, 0.0]]])
     assert torch.equal(skew(lower, 3), expected)
     assert torch.equal(lower_entries(expected), lower)
 
 
-def test_gradients_of_both_forms():
+def test_gradients_of_both_forms() -> None:
     lower, b = (n.requires_grad_() for n in numbers(3, 7, 3, 0.5, seed=1))
     assert gradcheck(thin_frames, (lower, b))
     assert gradcheck(lambda n: full_frames(skew(n, 5), 2), (torch.randn(2, 10, dtype=torch.float64).requires_grad_(),))
@@ -72,7 +74,7 @@ def test_gradients_of_both_forms():
 
 
 @both_forms
-def test_orthonormal_after_ten_thousand_steps(frame):
+def test_orthonormal_after_ten_thousand_steps(frame: Literal["thin", "full"]) -> None:
     torch.manual_seed(0)
     proxies = KentProxies(2, 6, axes=2, frame=frame).double()
     optimizer = torch.optim.AdamW(proxies.parameters(), lr=0.02, weight_decay=5e-4, fused=True)
@@ -81,7 +83,7 @@ def test_orthonormal_after_ten_thousand_steps(frame):
     for step in range(10_000):
         optimizer.zero_grad()
         # A goal that keeps turning, so that the parameters never come to rest.
-        proxies.frames().backward(goal if step // 50 % 2 else goal.flip(1))
+        torch.autograd.backward(proxies.frames(), goal if step // 50 % 2 else goal.flip(1))
         optimizer.step()
     frames = proxies.frames().detach()
     assert (frames - start).abs().max() > 0.1, "the frames were not trained"
@@ -90,7 +92,7 @@ def test_orthonormal_after_ten_thousand_steps(frame):
 
 @both_forms
 @pytest.mark.parametrize(("bits", "axes"), [(16, 2), (64, 8), (64, 40)])
-def test_classes_start_spread_over_the_sphere(frame, bits, axes):
+def test_classes_start_spread_over_the_sphere(frame: Literal["thin", "full"], bits: int, axes: int) -> None:
     torch.manual_seed(0)
     frames = KentProxies(100, bits, axes, frame=frame).frames().detach()
     mu = frames[..., 0]
@@ -104,7 +106,7 @@ def test_classes_start_spread_over_the_sphere(frame, bits, axes):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
-def test_inverse_of_small_matrices(count, dtype):
+def test_inverse_of_small_matrices(count: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     lower, b = numbers(count, 12, 5, 1.0, seed=count)
     matrices = (torch.eye(5) + skew(lower, 5) + b.mT @ b).to(dtype)

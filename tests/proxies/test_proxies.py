@@ -1,6 +1,7 @@
 """Point, vMF and Kent proxies: scores against their formulas in loops, and what every form must share."""
 
 from math import log, sqrt
+from typing import Literal
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ def unit_rows(count: int, bits: int) -> Tensor:
 
 
 def dot(u: Tensor, v: Tensor) -> float:
-    return sum(a * b for a, b in zip(u.tolist(), v.tolist(), strict=True))
+    return float(sum(a * b for a, b in zip(u.tolist(), v.tolist(), strict=True)))
 
 
 def kent_score(z: Tensor, frame: Tensor, kappa: float, beta: list[float]) -> float:
@@ -36,7 +37,7 @@ def kent_score(z: Tensor, frame: Tensor, kappa: float, beta: list[float]) -> flo
 
 @both_forms
 @pytest.mark.parametrize(("classes", "bits", "axes"), [(1, 2, 1), (3, 8, 0), (5, 8, 3), (4, 8, 7)])
-def test_kent_scores_are_the_formula(frame, classes, bits, axes):
+def test_kent_scores_are_the_formula(frame: Literal["thin", "full"], classes: int, bits: int, axes: int) -> None:
     torch.manual_seed(classes)
     proxies = KentProxies(classes, bits, axes, frame=frame).double()
     with torch.no_grad():  # all values different
@@ -55,7 +56,7 @@ def test_kent_scores_are_the_formula(frame, classes, bits, axes):
     torch.testing.assert_close(proxies.mean_directions(), frames[..., 0])
 
 
-def test_energy_does_not_depend_on_the_blocks(monkeypatch):
+def test_energy_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     frames = torch.linalg.qr(torch.randn(7, 5, 3, dtype=torch.float64)).Q.requires_grad_()
     z = unit_rows(3, 5).requires_grad_()
@@ -69,15 +70,16 @@ def test_energy_does_not_depend_on_the_blocks(monkeypatch):
 
 
 @both_forms
-def test_kent_gradient_reaches_every_parameter(frame):
+def test_kent_gradient_reaches_every_parameter(frame: Literal["thin", "full"]) -> None:
     torch.manual_seed(0)
     proxies = KentProxies(3, 6, axes=2, frame=frame).double()
     names = [name for name, _ in proxies.named_parameters()]
 
     def scores(z: Tensor, *values: Tensor) -> Tensor:
-        return torch.func.functional_call(
+        result: Tensor = torch.func.functional_call(
             _Scores(proxies), {f"p.{n}": v for n, v in zip(names, values, strict=True)}, z
         )
+        return result
 
     values = [p.detach().clone().requires_grad_() for p in proxies.parameters()]
     assert gradcheck(scores, (unit_rows(4, 6).requires_grad_(), *values))
@@ -92,7 +94,7 @@ class _Scores(torch.nn.Module):
         return self.p.scores(z)
 
 
-def test_both_forms_from_the_same_matrix_agree():
+def test_both_forms_from_the_same_matrix_agree() -> None:
     torch.manual_seed(0)
     thin, full = (KentProxies(4, 10, 3, frame=f).double() for f in ("thin", "full"))
     with torch.no_grad():
@@ -102,7 +104,7 @@ def test_both_forms_from_the_same_matrix_agree():
     assert sum(p.numel() for p in thin.parameters()) < sum(p.numel() for p in full.parameters())
 
 
-def test_point_scores_are_cosines():
+def test_point_scores_are_cosines() -> None:
     torch.manual_seed(0)
     proxies = PointProxies(3, 5).double()
     z = unit_rows(4, 5)
@@ -114,7 +116,7 @@ def test_point_scores_are_cosines():
     torch.testing.assert_close(proxies.mean_directions().norm(dim=-1), torch.ones(3, dtype=torch.float64))
 
 
-def test_vmf_is_kent_without_axes():
+def test_vmf_is_kent_without_axes() -> None:
     torch.manual_seed(0)
     proxies = VmfProxies(3, 5, concentration=4.0).double()
     z = unit_rows(4, 5)
@@ -126,7 +128,7 @@ def test_vmf_is_kent_without_axes():
             assert scores[i, c].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_free_kent_scores_are_those_of_the_authors_code():
+def test_free_kent_scores_are_those_of_the_authors_code() -> None:
     torch.manual_seed(0)
     proxies = FreeKentProxies(3, 5, concentration=4.0, shape=0.5).double()
     with torch.no_grad():
@@ -141,11 +143,11 @@ def test_free_kent_scores_are_those_of_the_authors_code():
             k = kappa[c].item()
             expected = k * dot(z[i], mu[c]) + b[0] * squares[0] - b[1] * squares[1] - (k + sum(b)) / 2
             assert scores[i, c].item() == pytest.approx(expected, abs=1e-12)
-    scores.sum().backward()
+    torch.autograd.backward(scores.sum())
     assert all(p.grad is not None and p.grad.any() for p in proxies.parameters())
 
 
-def test_starting_values():
+def test_starting_values() -> None:
     proxies = KentProxies(2, 8, 3, concentration=12.5, shape=0.25)
     torch.testing.assert_close(proxies.concentration(), torch.full((2,), 12.5))
     torch.testing.assert_close(proxies.shape(), torch.full((2, 3), 0.25))
@@ -158,7 +160,7 @@ def test_starting_values():
         KentProxies(2, 8, 8)
 
 
-def test_float32_and_repeatable():
+def test_float32_and_repeatable() -> None:
     for proxies in (KentProxies(40, 16, 2), VmfProxies(40, 16), PointProxies(40, 16)):
         z = unit_rows(9, 16).float()
         scores = proxies.scores(z)
@@ -167,9 +169,9 @@ def test_float32_and_repeatable():
         torch.testing.assert_close(scores.double(), proxies.double().scores(z.double()), rtol=1e-5, atol=1e-5)
 
 
-def test_first_use_without_gradient_does_not_spoil_training():
+def test_first_use_without_gradient_does_not_spoil_training() -> None:
     proxies = KentProxies(2, 11, 4, frame="full")
     with torch.inference_mode():
         proxies.frames()
-    proxies.frames().sum().backward()
+    torch.autograd.backward(proxies.frames().sum())
     assert proxies.skew.grad is not None

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -17,17 +19,17 @@ from processes import PATIENCE, wait_until
 EPOCHS = 1_000_000  # never done
 
 
-def heed_ctrl_c():
+def heed_ctrl_c() -> None:
     """Also where these tests run in the background of a shell, whose children ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_a_killed_process_is_told_in_one_line(tmp_path):
+def test_a_killed_process_is_told_in_one_line(tmp_path: Path) -> None:
     layer = {"data": str(write_pack(tmp_path / "pack", items=300)), "method": "dsph", "bits": 16, "epochs": EPOCHS}
     job = Job(tmp_path / "run", layer)
     errors = []
 
-    def run():
+    def run() -> None:
         try:
             run_all([job, job])
         except KenthashError as error:
@@ -52,9 +54,11 @@ def test_a_killed_process_is_told_in_one_line(tmp_path):
     ],
     ids=["SIGINT", "SIGTERM", "SIGKILL"],
 )
-def test_signals_end_runs_that_wait_and_runs_that_go(tmp_path, stop, code):
+def test_signals_end_runs_that_wait_and_runs_that_go(
+    tmp_path: Path, stop: Callable[[subprocess.Popen[str]], None], code: int
+) -> None:
     pack, out = write_pack(tmp_path / "pack", items=300), tmp_path / "out"
-    words = ["--data", pack, "--out", out, "--bits", "16,32,64", "--seeds", "1", "--set", f"epochs={EPOCHS}"]
+    words = ["--data", str(pack), "--out", str(out), "--bits", "16,32,64", "--seeds", "1", "--set", f"epochs={EPOCHS}"]
     command = [sys.executable, "-m", "kenthash", "compare", "--methods", "dsph,dcph,kdph,kaph", *words]
     process = subprocess.Popen(
         command, start_new_session=True, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c

@@ -8,7 +8,9 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,7 +57,7 @@ CONFLICTS = [
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     folder = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(class_models, "STEPS", 50)  # of each fit of `shape`: enough for what is compared here
@@ -63,7 +65,7 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(study):
+def told(study: Study) -> str:
     """Make everything; what was told on standard error."""
     with contextlib.redirect_stderr(io.StringIO()) as stream:
         outcomes = reproduce(study, "all")
@@ -73,25 +75,25 @@ def told(study):
 
 
 @pytest.fixture(scope="module")
-def grouped(study, told):
+def grouped(study: Study, told: str) -> Study:
     """The same study when its classes have groups."""
     groups = {"even": [f"class {c}" for c in range(0, 12, 2)], "odd": [f"class {c}" for c in range(1, 12, 2)]}
     (study.data / "groups.json").write_text(json.dumps(groups))
     return Study(study.data, study.out, study.bits, study.seeds, study.epochs)
 
 
-def table(study, target):
+def table(study: Study, target: str) -> list[dict[str, str]]:
     with (study.out / target / "table.csv").open(encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
-def metrics(study, name):
+def metrics(study: Study, name: str) -> list[float]:
     """(i2t, t2i, i2t real, t2i real) of a run."""
     values = read_json(study.out / "runs" / f"{name}-{BITS}-0" / "metrics.json")
     return [values[d]["map"] for d in ("i2t", "t2i")] + [values["real_valued_map"][d] for d in ("i2t", "t2i")]
 
 
-def test_all_targets_write_tables_and_pictures(study, told):
+def test_all_targets_write_tables_and_pictures(study: Study, told: str) -> None:
     assert "topology is left out: groups of classes are needed: give --groups FILE" in told
     report = (study.out / "report.html").read_text()
     assert 'id="topology"' not in report
@@ -107,13 +109,13 @@ def test_all_targets_write_tables_and_pictures(study, told):
             assert picture.read_bytes().startswith(b"\x89PNG") and "<svg" in picture.with_suffix(".svg").read_text()
 
 
-def test_runs_have_their_names(study, told):
+def test_runs_have_their_names(study: Study, told: str) -> None:
     settings = [name for names in SETTINGS.values() for name in names.values()]
     names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide")} | set(CONFLICTS)
     assert {path.name for path in (study.out / "runs").iterdir()} == names
 
 
-def test_table_1_has_every_method_and_control(study, told):
+def test_table_1_has_every_method_and_control(study: Study, told: str) -> None:
     rows = table(study, "table1")
     found = {(row["task"], row["method"]): row for row in rows}
     titles = {method.title: key for key, method in METHODS.items()}
@@ -128,7 +130,7 @@ def test_table_1_has_every_method_and_control(study, told):
     assert f"| I2T | KDPH | IJCAI 2026 | paper | {metrics(study, 'kdph')[0]:.4f} |" in printed
 
 
-def test_the_ablation_is_that_of_its_runs(study, told):
+def test_the_ablation_is_that_of_its_runs(study: Study, told: str) -> None:
     rows = table(study, "ablation")
     assert [row["Variant"] for row in rows] == [title for _, title, _ in VARIANTS]
     for row, name in zip(rows, ABLATION, strict=True):
@@ -136,7 +138,7 @@ def test_the_ablation_is_that_of_its_runs(study, told):
         assert figures == pytest.approx(metrics(study, name), abs=1e-4)
 
 
-def test_the_sensitivity_is_that_of_its_runs(study, told):
+def test_the_sensitivity_is_that_of_its_runs(study: Study, told: str) -> None:
     rows = table(study, "sensitivity")
     assert [(row["Setting"], row["Value"]) for row in rows] == [(s, v) for s, names in SETTINGS.items() for v in names]
     for row in rows:
@@ -145,7 +147,7 @@ def test_the_sensitivity_is_that_of_its_runs(study, told):
         assert [float(row["I → T"]), float(row["T → I"])] == pytest.approx(metrics(study, name)[:2], abs=1e-6)
 
 
-def test_the_leads_are_those_of_their_runs(study, told):
+def test_the_leads_are_those_of_their_runs(study: Study, told: str) -> None:
     """Of KDPH over DSPH with either head, and of the Kent shape under every condition."""
     for row, end in zip(table(study, "baseline"), ("", "-wide"), strict=True):
         dsph, kdph = (float(np.mean(metrics(study, f"{name}{end}")[:2])) for name in ("dsph", "kdph"))
@@ -160,7 +162,7 @@ def test_the_leads_are_those_of_their_runs(study, told):
     assert float(noisy["Kent − vMF"].replace("−", "-")) == pytest.approx(kent - vmf, abs=1e-4)
 
 
-def test_the_causes_are_those_of_their_runs(study, told):
+def test_the_causes_are_those_of_their_runs(study: Study, told: str) -> None:
     *rows, on_queries = table(study, "causes")
     tried = variants()
     assert [variant.name for variant in tried] == CAUSES[:-1]
@@ -179,7 +181,7 @@ def test_the_causes_are_those_of_their_runs(study, told):
         assert float(on_queries[f"{BITS} bits {column}"]) == pytest.approx(best, abs=1e-6)
 
 
-def test_the_shape_is_measured_on_what_was_not_trained_on(study, told):
+def test_the_shape_is_measured_on_what_was_not_trained_on(study: Study, told: str) -> None:
     (row,) = table(study, "shape")
     run = Run.open(study.out / "runs" / f"kaph-{BITS}-0")
     unseen = np.setdiff1d(np.arange(300), run.split.train)
@@ -194,7 +196,7 @@ def test_the_shape_is_measured_on_what_was_not_trained_on(study, told):
     assert row["Bits"] == str(BITS) and 0 < float(row["Kent"]) <= 1 and 0 < float(row["vMF (β = 0)"]) <= 1
 
 
-def test_measures_agree_with_the_runs_own(study, grouped):
+def test_measures_agree_with_the_runs_own(study: Study, grouped: Study) -> None:
     """The collapse table's groups make up the runs' mAP; a separation is the difference of its parts."""
     rows = table(study, "collapse")
     for title in ("DSPH", "KDPH"):
@@ -208,7 +210,7 @@ def test_measures_agree_with_the_runs_own(study, grouped):
         assert float(row["Separation KDPH"]) == pytest.approx(gap, abs=2e-6)
 
 
-def test_what_is_finished_is_kept(study, told):
+def test_what_is_finished_is_kept(study: Study, told: str) -> None:
     models = sorted(study.out.glob("runs/*/model/model.safetensors"))
     before = [model.stat().st_mtime_ns for model in models]
     table_before = (study.out / "gtsd" / "table.md").read_bytes()
@@ -220,21 +222,23 @@ def test_what_is_finished_is_kept(study, told):
 
 
 class Page(HTMLParser):
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.links, self.ids, self.tags = [], set(), []
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.tags: list[str] = []
         self.feed(text)
 
-    def handle_starttag(self, tag, attributes):
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         for name, value in attributes:
             if name in ("src", "href", "srcset", "data", "action", "poster"):
-                self.links.append(value)
+                self.links.append(value or "")
             elif name == "id":
-                self.ids.add(value)
+                self.ids.add(value or "")
 
 
-def test_the_report_needs_nothing_from_elsewhere(study, told):
+def test_the_report_needs_nothing_from_elsewhere(study: Study, told: str) -> None:
     text = (study.out / "report.html").read_text()
     page = Page(text)
     made = set(TARGETS) - {"topology"}
@@ -251,7 +255,7 @@ def test_the_report_needs_nothing_from_elsewhere(study, told):
     assert all(study.command(name) in text for name in made)
 
 
-def test_analyze_gives_the_measures_of_one_run(study, grouped, tmp_path):
+def test_analyze_gives_the_measures_of_one_run(study: Study, grouped: Study, tmp_path: Path) -> None:
     run = study.out / "runs" / "kdph-16-0"
     printed = subprocess.run(
         [sys.executable, "-m", "kenthash", "analyze", run, "--json"], capture_output=True, text=True

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from kenthash.training.train import train_run
 from packs import write_pack
 
 
-def test_ablation_leaves_out_what_its_marks_say():
+def test_ablation_leaves_out_what_its_marks_say() -> None:
     changed = {"Kent": "proxy", "L_Reg": "epsilon", "L_CM": "zeta", "L_U": "eta"}
     full = make_recipe({"method": "kdph"}).settings
     for name, _, marks in VARIANTS:
@@ -35,7 +36,7 @@ def test_ablation_leaves_out_what_its_marks_say():
         assert all(settings[setting] == full[setting] for setting in others)
 
 
-def test_recording_changes_nothing(tmp_path):
+def test_recording_changes_nothing(tmp_path: Path) -> None:
     pack = write_pack(tmp_path / "pack")
     recipe = make_recipe({"data": str(pack), "method": "kdph", "bits": 16, "epochs": 2})
     for name in ("plain", "recorded"):
@@ -50,7 +51,7 @@ def test_recording_changes_nothing(tmp_path):
     )
     assert np.linalg.norm(record.paths, axis=2) == pytest.approx(1, abs=1e-5)
     last = record.epochs[-1]
-    assert last.frames[..., 0] == pytest.approx(last.means, abs=1e-3)
+    assert last.frames is not None and last.frames[..., 0] == pytest.approx(last.means, abs=1e-3)
     with pytest.raises(DataError, match="was not recorded"):
         read_record(tmp_path / "plain", epochs=2)
     with pytest.raises(UsageError, match="has no proxies"):
@@ -67,14 +68,14 @@ def test_recording_changes_nothing(tmp_path):
         ({"a": ["class 0"]}, "has 1 groups"),
     ],
 )
-def test_group_files_that_are_refused(tmp_path, groups, message):
+def test_group_files_that_are_refused(tmp_path: Path, groups: object, message: str) -> None:
     path = tmp_path / "groups.json"
     path.write_text(json.dumps(groups))
     with pytest.raises(DataError, match=message):
         read_groups(path, ["class 0", "class 1"])
 
 
-def test_misuse_is_named(tmp_path):
+def test_misuse_is_named(tmp_path: Path) -> None:
     plain = Study(write_pack(tmp_path / "pack", items=60), tmp_path / "out", bits=(16,), seeds=1, epochs=2)
     with pytest.raises(UsageError, match="no target 'best': choose from table1"):
         reproduce(plain, "best")
@@ -90,7 +91,7 @@ def test_misuse_is_named(tmp_path):
     assert shlex.split(single.command("topology"))[-2:] == ["--groups", str(alone)]  # a path with spaces
 
 
-def test_data_with_one_label_an_item(tmp_path):
+def test_data_with_one_label_an_item(tmp_path: Path) -> None:
     """Nothing co-occurs: what can be measured is, without a crash or a "nan", and the rest says that it cannot."""
     pack = write_pack(tmp_path / "pack", items=200)
     labels = np.zeros((200, 12), np.uint8)
@@ -108,7 +109,7 @@ def test_data_with_one_label_an_item(tmp_path):
     assert [line.partition(" is left out")[0] for line in lines] == ["GTSD", "topology"]
 
 
-def test_a_sheet_in_all_its_forms():
+def test_a_sheet_in_all_its_forms() -> None:
     sheet = Sheet(["Name", "Δ"], [["a_b", 0.12345], ["**best**", float("nan")]], "of <it>", digits=2)
     assert sheet.markdown().splitlines()[:4] == ["| Name | Δ |", "|---|---:|", "| a_b | 0.12 |", "| **best** | – |"]
     assert r"a\_b & 0.12 \\" in sheet.latex() and r"\textbf{best} & -- \\" in sheet.latex()
@@ -120,13 +121,13 @@ def test_a_sheet_in_all_its_forms():
     assert (signed(-0.5, 1), signed(float("nan"))) == ("−0.5", "–")
 
 
-def test_grid_and_kinds():
+def test_grid_and_kinds() -> None:
     assert grid(64)["axes"] == (4, 8, 16, 32, 63) and grid(8)["axes"] == (1, 2, 4, 7)
     labels = np.array([[1, 1, 0], [0, 0, 1], [0, 0, 0]], np.uint8)
     assert kinds_of(labels, np.array([0, 1])).tolist() == [1, -1, -1]
 
 
-def test_every_cause_differs_from_the_variant_it_is_measured_against():
+def test_every_cause_differs_from_the_variant_it_is_measured_against() -> None:
     tried = {variant.name: make_recipe(variant.layer) for variant in variants()}
     assert len(tried) == len(variants())
     assert len({str(recipe) for recipe in tried.values()}) == len(tried)

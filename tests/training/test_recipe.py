@@ -1,6 +1,8 @@
 """Recipes: layers, checks, files."""
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,7 +11,7 @@ from kenthash.errors import DataError, UsageError
 from kenthash.training.recipe import find_recipe, make_recipe, parse_set, read_recipe, write_recipe
 
 
-def test_layers_go_over_one_another_and_over_the_methods_own(tmp_path):
+def test_layers_go_over_one_another_and_over_the_methods_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("method: dsph\nepochs: 7\noptimizer: {lr: 0.5}\n")
     recipe = make_recipe(read_recipe(path), parse_set(["optimizer.lr=1e-4", "settings.alpha=2"]), {"bits": 16})
@@ -19,7 +21,7 @@ def test_layers_go_over_one_another_and_over_the_methods_own(tmp_path):
     assert recipe.settings == {"alpha": 2}
 
 
-def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path):
+def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path: Path) -> None:
     recipe = make_recipe({"method": "kdph", "bits": 32, "settings": {"zeta": 0.0}})
     write_recipe(tmp_path / "recipe.yaml", recipe)
     assert yaml.safe_load((tmp_path / "recipe.yaml").read_text()) == asdict(recipe)
@@ -61,19 +63,19 @@ def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path):
         ({"head": {"dropout": 1.5}}, "dropout in"),
     ],
 )
-def test_wrong_values_are_named(layer, message):
+def test_wrong_values_are_named(layer: dict[Any, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_recipe(layer)
 
 
-def test_set_must_be_an_assignment():
+def test_set_must_be_an_assignment() -> None:
     with pytest.raises(UsageError, match="name=value"):
         parse_set(["epsilon"])
     with pytest.raises(UsageError, match="gives optimizer itself a value"):
         parse_set(["optimizer=3", "optimizer.lr=1"])
 
 
-def test_files_that_are_no_recipes(tmp_path):
+def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     for text in ("[1, 2", "just words"):
         bad.write_text(text)
@@ -83,7 +85,7 @@ def test_files_that_are_no_recipes(tmp_path):
         find_recipe("unheard-of")
 
 
-def test_a_folder_does_not_hide_a_recipe_of_its_name(tmp_path, monkeypatch):
+def test_a_folder_does_not_hide_a_recipe_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kdph").mkdir()
     monkeypatch.chdir(tmp_path)
     assert read_recipe(find_recipe("kdph"))["method"] == "kdph"
@@ -99,13 +101,13 @@ ABLATION = {
 
 
 @pytest.mark.parametrize("name", ABLATION)
-def test_a_recipe_of_the_ablation_changes_one_setting_and_nothing_else(name):
+def test_a_recipe_of_the_ablation_changes_one_setting_and_nothing_else(name: str) -> None:
     setting, value = ABLATION[name]
     expected = make_recipe({"method": "kdph", "settings": {setting: value}})
     assert make_recipe(read_recipe(find_recipe(name))) == expected != make_recipe({"method": "kdph"})
 
 
-def test_one_name_has_one_meaning():
+def test_one_name_has_one_meaning() -> None:
     """`--recipe kdph` and `--method kdph` are the same method; the print and the authors' code have their own names."""
     default = make_recipe({"method": "kdph"})
     assert make_recipe(read_recipe(find_recipe("kdph"))) == default
@@ -120,7 +122,7 @@ def test_one_name_has_one_meaning():
         assert (written.settings, written.proxy_optimizer) == (default.settings, default.proxy_optimizer)
 
 
-def test_every_recipe_of_a_data_set_is_complete():
+def test_every_recipe_of_a_data_set_is_complete() -> None:
     for path in find_recipe("kdph").parent.glob("*.yaml"):
         written = read_recipe(path)
         if path.stem in ABLATION or path.stem == "kdph":
@@ -136,12 +138,12 @@ def test_every_recipe_of_a_data_set_is_complete():
 @pytest.mark.parametrize(
     "text", ["[" * 50_000, "{a: " * 50_000, "1" * 5_000, "2024-13-45"], ids=["[", "{", "1", "date"]
 )
-def test_values_that_yaml_fails_on_are_refused_in_one_line(tmp_path, text):
+def test_values_that_yaml_fails_on_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"epochs: {text}\n")
     with pytest.raises(DataError, match=r"mine\.yaml: not valid YAML: ") as error:
         read_recipe(path)
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
-    with pytest.raises(UsageError, match=r"--set epochs=.* is not a value") as error:
+    with pytest.raises(UsageError, match=r"--set epochs=.* is not a value") as refused:
         parse_set([f"epochs={text}"])
-    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 500

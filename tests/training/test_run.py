@@ -9,18 +9,20 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
 import yaml
+from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from kenthash import Hasher
 from kenthash.cli import main
-from kenthash.codes import hamming
+from kenthash.codes import Codes, hamming
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.network import HashNetwork
@@ -34,34 +36,37 @@ from kenthash.training.train import train_run
 from packs import write_pack
 from processes import run_until, wait_until
 
+Array = NDArray[np.int64]
+Whole = tuple[Path, dict[str, Any]]  # a run and its metrics
+
 EPOCHS = 6
 ENV = os.environ | {"PYTHONUNBUFFERED": "1"}
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory):
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pack(tmp_path_factory.mktemp("data") / "pack")
 
 
-def command(pack, out, *more):
+def command(pack: Path, out: Path, *more: str) -> list[str]:
     options = ["--data", str(pack), "--out", str(out), "--bits", "16", "--set", f"epochs={EPOCHS}", "--set", "batch=40"]
     options += ["--method", "kdph", "--set", "optimizer.lr=0.02"]
     return [sys.executable, "-m", "kenthash", "train", *options, *more]
 
 
-def weights(run):
+def weights(run: Path) -> bytes:
     return (run / "model" / "model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
-def whole(pack, tmp_path_factory):
+def whole(pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """An uninterrupted run, with its metrics as printed."""
     out = tmp_path_factory.mktemp("runs") / "whole"
     done = subprocess.run([*command(pack, out), "--json"], env=ENV, capture_output=True, text=True, check=True)
     return out, json.loads(done.stdout)
 
 
-def test_a_run_reports_and_learns(whole):
+def test_a_run_reports_and_learns(whole: Whole) -> None:
     out, metrics = whole
     assert {"recipe.yaml", "split.npz", "model", "checkpoint", "history.json", "metrics.json", "events", "figures"} <= {
         path.name for path in out.iterdir()
@@ -74,7 +79,7 @@ def test_a_run_reports_and_learns(whole):
     assert metrics["i2t"]["map"] > 0.5 and metrics["t2i"]["map"] > 0.5  # random codes: about .33 on this pack
 
 
-def test_own_pairs_are_scored_among_the_query_items(pack, whole):
+def test_own_pairs_are_scored_among_the_query_items(pack: Path, whole: Whole) -> None:
     out, metrics = whole
     hasher, query = Hasher.load(out), np.load(out / "split.npz")["query"]
     offsets = np.load(pack / "text_offsets.npy")
@@ -82,9 +87,10 @@ def test_own_pairs_are_scored_among_the_query_items(pack, whole):
     image = hasher.encode_image_features(np.load(pack / "image.npy")[query])
     text = hasher.encode_text_features(np.load(pack / "text.npy"))
 
-    def first_is_own(queries, query_items, database, items):  # recall@1: the share of own rows among the nearest
+    def first_is_own(queries: Codes, query_items: Array, database: Codes, items: Array) -> float:
+        """Recall@1: the share of own rows among the nearest."""
         rows = zip(hamming(queries, database), query_items, strict=True)
-        return np.mean([(items == item)[row == row.min()].mean() for row, item in rows])
+        return float(np.mean([(items == item)[row == row.min()].mean() for row, item in rows]))
 
     items, rows = np.array(captions).T
     for direction, name, expected in (
@@ -96,7 +102,7 @@ def test_own_pairs_are_scored_among_the_query_items(pack, whole):
         assert found["instance_recall"]["1"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack, whole, tmp_path):
+def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack: Path, whole: Whole, tmp_path: Path) -> None:
     for kill_after in (1, 4):
         out = tmp_path / f"killed{kill_after}"
         run_until(f"epoch {kill_after:3}/", *command(pack, out)[3:])
@@ -108,7 +114,7 @@ def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack, whole, tmp_
         assert weights(out) == weights(whole[0])
 
 
-def test_two_processes_learn_what_one_learns(pack, whole, tmp_path):
+def test_two_processes_learn_what_one_learns(pack: Path, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "two"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     subprocess.run(
@@ -120,7 +126,7 @@ def test_two_processes_learn_what_one_learns(pack, whole, tmp_path):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
 
 
-def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole):
+def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole: Whole) -> None:
     stored = load_file(whole[0] / "model" / "model.safetensors")
     assert {name.split(".")[0] for name in stored} == {"image_head", "text_head"}
     vectors = np.load(Path(make_recipe(read_recipe(whole[0] / "recipe.yaml")).data) / "image.npy")
@@ -133,7 +139,7 @@ def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole):
     assert codes.shape == (10, 2) and codes.dtype == np.uint8
 
 
-def test_folders_are_not_mixed_up(pack, whole, tmp_path):
+def test_folders_are_not_mixed_up(pack: Path, whole: Whole, tmp_path: Path) -> None:
     recipe = make_recipe({"data": str(pack), "method": "kdph", "bits": 16, "epochs": 1})
     with pytest.raises(UsageError, match="holds a run already"):
         train_run(recipe, whole[0])
@@ -144,7 +150,7 @@ def test_folders_are_not_mixed_up(pack, whole, tmp_path):
         train_run(recipe, tmp_path)
 
 
-def test_a_run_of_an_earlier_version_is_resumed_if_it_means_the_same(pack, whole, tmp_path):
+def test_a_run_of_an_earlier_version_is_resumed_if_it_means_the_same(pack: Path, whole: Whole, tmp_path: Path) -> None:
     """A recipe without what was added since is the same run; other settings of a method are not."""
     recipe = make_recipe(read_recipe(whole[0] / "recipe.yaml"))
     written = asdict(recipe)
@@ -160,7 +166,7 @@ def test_a_run_of_an_earlier_version_is_resumed_if_it_means_the_same(pack, whole
         train_run(recipe, tmp_path / "older", resume=True, quiet=True)
 
 
-def test_a_finished_run_is_left_as_it_is(whole, tmp_path):
+def test_a_finished_run_is_left_as_it_is(whole: Whole, tmp_path: Path) -> None:
     """Resumed by a later version that knows more settings, it still says with which ones it was made."""
     out = tmp_path / "finished"
     shutil.copytree(whole[0], out)
@@ -172,7 +178,7 @@ def test_a_finished_run_is_left_as_it_is(whole, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_label_noise_swaps_labels_of_training_items_only(pack):
+def test_label_noise_swaps_labels_of_training_items_only(pack: Path) -> None:
     """A share of the training items learns with another item's labels; nobody else, and nothing in the data set."""
     source = open_source(make_recipe({"data": str(pack)}), torch.device("cpu"))
     split = make_split(len(source.dataset), 0)
@@ -188,14 +194,14 @@ def test_label_noise_swaps_labels_of_training_items_only(pack):
         make_recipe({"label_noise": 1.5})
 
 
-def test_a_folder_in_which_a_killed_run_had_just_begun_can_be_used(pack, tmp_path):
+def test_a_folder_in_which_a_killed_run_had_just_begun_can_be_used(pack: Path, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml.partial").write_text("da")
     (tmp_path / "lock").touch()
     assert train_run(make_recipe({"data": str(pack), "method": "dsph", "bits": 16, "epochs": 1}), tmp_path)
     assert (tmp_path / "model" / "config.json").is_file()
 
 
-def test_one_process_at_a_time_writes_a_run(pack, whole, tmp_path):
+def test_one_process_at_a_time_writes_a_run(pack: Path, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "run"
     endless = [*command(pack, out), "--set", "epochs=1000000"]
     process = subprocess.Popen(endless, env=ENV, stderr=subprocess.DEVNULL)
@@ -216,7 +222,7 @@ def test_one_process_at_a_time_writes_a_run(pack, whole, tmp_path):
         evaluate_run(whole[0])
 
 
-def test_divergence_names_the_term(pack, tmp_path):
+def test_divergence_names_the_term(pack: Path, tmp_path: Path) -> None:
     recipe = make_recipe(
         {"data": str(pack), "method": "kdph", "bits": 16, "settings": {"epsilon": 1e30, "irrelevance": "paper"}}
     )
@@ -224,7 +230,7 @@ def test_divergence_names_the_term(pack, tmp_path):
         train_run(recipe, tmp_path / "run")
 
 
-def test_proxies_are_stepped_and_captions_drawn(pack):
+def test_proxies_are_stepped_and_captions_drawn(pack: Path) -> None:
     from kenthash.encoders.features import FeaturePack
     from kenthash.training.loop import Training
     from kenthash.training.sources import FeatureSource, head_outputs
@@ -242,7 +248,7 @@ def test_proxies_are_stepped_and_captions_drawn(pack):
         assert np.array_equal(one.text, two.text) and np.array_equal(one.image, two.image)  # dropout off, caption 0
 
 
-def test_bad_data_is_refused_in_one_line(tmp_path):
+def test_bad_data_is_refused_in_one_line(tmp_path: Path) -> None:
     pack = write_pack(tmp_path / "pack")
     vectors = np.load(pack / "text.npy")
     vectors[7, 3] = np.nan
@@ -252,7 +258,7 @@ def test_bad_data_is_refused_in_one_line(tmp_path):
     assert done.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in done.stderr
 
 
-def write_labels(pack, labels):
+def write_labels(pack: Path, labels: NDArray[np.uint8]) -> None:
     np.save(pack / "labels.npy", labels)
     meta = json.loads((pack / "meta.json").read_text())
     (pack / "meta.json").write_text(json.dumps(meta | {"classes": [f"class {c}" for c in range(labels.shape[1])]}))
@@ -268,7 +274,9 @@ def write_labels(pack, labels):
     ],
     ids=["no classes", "no labels", "each its own", "one for all"],
 )
-def test_labels_that_teach_nothing_are_refused_before_anything_is_written(tmp_path, labels, message):
+def test_labels_that_teach_nothing_are_refused_before_anything_is_written(
+    tmp_path: Path, labels: NDArray[np.uint8], message: str
+) -> None:
     pack = write_pack(tmp_path / "pack")
     write_labels(pack, labels)
     with pytest.raises(DataError, match=f"tiny: {message}") as error:
@@ -276,7 +284,7 @@ def test_labels_that_teach_nothing_are_refused_before_anything_is_written(tmp_pa
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
 
-def test_labels_that_leave_nothing_to_measure_are_refused_before_anything_is_written(tmp_path):
+def test_labels_that_leave_nothing_to_measure_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     """Only training items share labels: the epoch could not be chosen, or the queries not be scored."""
     pack = write_pack(tmp_path / "pack")
     split = make_split(400, seed=0)
@@ -289,19 +297,22 @@ def test_labels_that_leave_nothing_to_measure_are_refused_before_anything_is_wri
         assert not (tmp_path / "run").exists()
 
 
-def test_labels_are_looked_at_before_pictures_are_encoded(tmp_path, monkeypatch):
+def test_labels_are_looked_at_before_pictures_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "photos").mkdir()
-    rows = [{"file_name": f"{i}.png", "text": "a kite", "labels": [f"label {i}"]} for i in range(20)]
-    for row in rows:
-        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / row["file_name"])
+    names = [f"{i}.png" for i in range(20)]
+    rows = [{"file_name": name, "text": "a kite", "labels": [f"label of {name}"]} for name in names]
+    for name in names:
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / name)
     (tmp_path / "photos" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(DataError, match="no two of the 9 training items share a label"):
         train_run(make_recipe({"data": str(tmp_path / "photos"), "bits": 16}), tmp_path / "run")
     assert not (tmp_path / "cache").exists() and not (tmp_path / "run").exists()
 
 
-def test_a_command_that_cannot_be_done_says_so_in_one_line(pack, tmp_path, monkeypatch, capsys):
+def test_a_command_that_cannot_be_done_says_so_in_one_line(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "taken").write_text("")
     out, inside = str(tmp_path / "run"), str(tmp_path / "taken" / "run")
     for options, code, message in (
@@ -317,7 +328,7 @@ def test_a_command_that_cannot_be_done_says_so_in_one_line(pack, tmp_path, monke
         assert printed.err.startswith("error: ") and message in printed.err and printed.err.count("\n") == 1
 
 
-def test_data_of_another_encoder_is_refused(whole, tmp_path):
+def test_data_of_another_encoder_is_refused(whole: Whole, tmp_path: Path) -> None:
     other = write_pack(tmp_path / "other")
     vectors = np.load(other / "image.npy")
     np.save(other / "image.npy", np.concatenate([vectors, vectors], axis=1))
@@ -340,7 +351,7 @@ def test_data_of_another_encoder_is_refused(whole, tmp_path):
         ("text_head", {"kind": "mlp", "hidden": 3.5}, "not the weights of config.json: "),
     ],
 )
-def test_a_damaged_model_is_refused(whole, tmp_path, name, value, message):
+def test_a_damaged_model_is_refused(whole: Whole, tmp_path: Path, name: str, value: object, message: str) -> None:
     model = shutil.copytree(whole[0] / "model", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {name: value}))
@@ -359,7 +370,9 @@ def test_a_damaged_model_is_refused(whole, tmp_path, name, value, message):
         ("graphs", 3, "graphs is 3"),
     ],
 )
-def test_graphs_that_are_not_those_of_the_configuration_are_refused(whole, tmp_path, name, value, message):
+def test_graphs_that_are_not_those_of_the_configuration_are_refused(
+    whole: Whole, tmp_path: Path, name: str, value: object, message: str
+) -> None:
     model = shutil.copytree(whole[0] / "model", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {name: value}))
@@ -368,18 +381,18 @@ def test_graphs_that_are_not_those_of_the_configuration_are_refused(whole, tmp_p
     assert "\n" not in str(error.value)
 
 
-def test_json_that_is_nested_too_deep_is_no_model(tmp_path):
+def test_json_that_is_nested_too_deep_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[" * 50_000)
     with pytest.raises(DataError, match=r"config\.json: not valid JSON: it is nested too deep"):
         Hasher.load(tmp_path)
 
 
-def limited_memory():
+def limited_memory() -> None:
     """16 GiB of addresses: also a machine that promises more memory than it has refuses what is beyond that."""
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
 
 
-def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(pack, tmp_path):
+def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(pack: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     sizes = ["--set", "head.kind=tanh_mlp", "--set", "head.hidden=1000000"]  # a matrix of 4 TB
     done = subprocess.run(
@@ -389,7 +402,7 @@ def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(
     assert done.stderr.count("\n") == 1 and not out.exists()
 
 
-def test_the_example_on_the_card_runs(whole, monkeypatch):
+def test_the_example_on_the_card_runs(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (whole[0] / "model" / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(whole[0])
     names = {"vectors": np.ones((3, 24))}  # this model takes vectors; texts it cannot read
@@ -397,7 +410,7 @@ def test_the_example_on_the_card_runs(whole, monkeypatch):
     assert names["codes"].shape == (3, 2)
 
 
-def test_damaged_checkpoints_and_records_are_refused(tmp_path):
+def test_damaged_checkpoints_and_records_are_refused(tmp_path: Path) -> None:
     save_file({"module.weight": torch.ones(2)}, tmp_path / "checkpoint.safetensors")
     with pytest.raises(DataError, match=r"checkpoint\.safetensors: not a checkpoint of this run"):
         load_checkpoint(tmp_path, torch.nn.Linear(2, 2), {})

@@ -4,9 +4,12 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from components import need
 from kenthash.codes import MAX_BITS, hamming, unpack
@@ -20,6 +23,7 @@ from kenthash.methods.kdph import Kdph
 from kenthash.studies.compare import Comparison, compare, parse_bits, parse_methods
 from kenthash.studies.controls import CONTROLS, Side, _itq, apply_control
 from kenthash.studies.results import Cell, Row, basis_of_test, cells_of, winners
+from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.tables import latex, sheet_of
 from kenthash.studies.tuning import propose, tuned_layers
 from kenthash.training.recipe import make_recipe
@@ -27,11 +31,11 @@ from packs import write_pack
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory):
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pack(tmp_path_factory.mktemp("data") / "pack", items=600, noise=0.3)
 
 
-def test_every_control_finds_more_than_chance(pack):
+def test_every_control_finds_more_than_chance(pack: Path) -> None:
     need("faiss")
     features = FeaturePack.open(pack)
     split = make_split(len(features), seed=0)
@@ -39,16 +43,16 @@ def test_every_control_finds_more_than_chance(pack):
     chance = float(np.mean(labels[0].astype(int) @ labels[1].T.astype(int) > 0))
     for name in CONTROLS:
         query, database = apply_control(name, features, split, bits=16)
-        score = map_of if query.image.dtype == np.uint8 else real_valued_map
+        score: Callable[..., float] = map_of if query.image.dtype == np.uint8 else real_valued_map
         assert score(query.image, database.text, *labels) > chance + 0.1, name
         assert score(query.text, database.image, *labels) > chance + 0.1, name
 
 
-def test_itq_loses_less_by_signing_than_its_start():
+def test_itq_loses_less_by_signing_than_its_start() -> None:
     rng = np.random.default_rng(1)
     vectors = (rng.standard_normal((400, 8)) * [9, 5, 3, 2, 1, 1, 1, 1]).astype(np.float32)
 
-    def loss(rotation):
+    def loss(rotation: NDArray[np.float32]) -> float:
         turned = vectors @ rotation
         return float(np.square(np.where(turned >= 0, 1, -1) - turned).sum())
 
@@ -57,7 +61,7 @@ def test_itq_loses_less_by_signing_than_its_start():
     assert loss(learned) < loss(_itq(vectors, 8, seed=0, rounds=0))
 
 
-def test_only_a_clear_winner_is_bold():
+def test_only_a_clear_winner_is_bold() -> None:
     rng = np.random.default_rng(0)
     base = rng.random(200)
     cell = {"good": base + 0.1, "same": base + 0.1 + rng.normal(0, 1e-4, 200), "poor": base}
@@ -76,10 +80,10 @@ def test_only_a_clear_winner_is_bold():
     assert r"a\_b \& c & 50 \%" in latex([odd], [16], {})
 
 
-def test_bold_is_over_seeds_where_these_are_enough_and_else_of_these_models():
+def test_bold_is_over_seeds_where_these_are_enough_and_else_of_these_models() -> None:
     rng = np.random.default_rng(0)
 
-    def row(name, lead, seeds):
+    def row(name: str, lead: float, seeds: int) -> Row:
         """Ahead by `lead` on every query of the first seed, behind by as much on the others."""
         maps = [0.5 + (lead if seed == 0 else -lead / 20) for seed in range(seeds)]
         ap = np.concatenate([rng.normal(m, 1e-3, 400) for m in maps])
@@ -92,7 +96,7 @@ def test_bold_is_over_seeds_where_these_are_enough_and_else_of_these_models():
     assert winners(few) == {("i2t", 16): "lucky"} and basis_of_test(few).startswith("these models")
 
 
-def test_a_method_is_tuned_over_its_own_ranges():
+def test_a_method_is_tuned_over_its_own_ranges() -> None:
     tried = propose("kdph", 16, {}, 40)[1:]
     assert {layer["settings"]["margin_bits"] for layer in tried} == set(Kdph.ranges["settings.margin_bits"])
     assert {layer["settings"]["concentration"] for layer in tried} == set(Kdph.ranges["settings.concentration"])
@@ -101,14 +105,14 @@ def test_a_method_is_tuned_over_its_own_ranges():
         make_recipe({**layer, "method": "kdph"})
 
 
-def test_proposals_begin_with_the_defaults_and_repeat():
+def test_proposals_begin_with_the_defaults_and_repeat() -> None:
     first, *others = propose("kdph", 16, {"epochs": 3}, 4)
     assert first == {"epochs": 3} and len(others) == 3
     assert propose("kdph", 16, {"epochs": 3}, 4)[1:] == others
     assert len({layer["settings"]["epsilon"] for layer in others} | {40.0}) > 1
 
 
-def test_unknown_methods_are_named():
+def test_unknown_methods_are_named() -> None:
     assert parse_methods("kdph, pq,kdph") == ("kdph", "pq")
     with pytest.raises(UsageError, match="--methods best: choose from kaph"):
         parse_methods("best")
@@ -118,13 +122,13 @@ def test_unknown_methods_are_named():
             parse_bits(bits)
 
 
-def test_all_is_what_can_be_made_here(monkeypatch, capsys):
+def test_all_is_what_can_be_made_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)  # as if it were not installed
     assert {"kdph", "cca-itq"} < set(parse_methods("all")) and "pq" not in parse_methods("all")
     assert capsys.readouterr().err.startswith("pq is left out: it needs faiss: pip install")
 
 
-def test_settings_are_those_of_the_compared_methods(pack, tmp_path):
+def test_settings_are_those_of_the_compared_methods(pack: Path, tmp_path: Path) -> None:
     """Not of the default method; and what one of them does not have is refused before anything is trained."""
     layer = {"settings": {"epsilon": 1.0}}
     assert compare(Comparison(pack, tmp_path / "a", ("lsh",), (16,), 1, layer)).rows[0][1] == "lsh"
@@ -135,7 +139,7 @@ def test_settings_are_those_of_the_compared_methods(pack, tmp_path):
         compare(Comparison(pack, tmp_path / "c", ("lsh",), (16,), 1, {"bits": 32}))
 
 
-def test_runs_that_cannot_stand_in_the_table(tmp_path):
+def test_runs_that_cannot_stand_in_the_table(tmp_path: Path) -> None:
     (tmp_path / "per_query_ap.npz").write_bytes(b"PK broken")
     directions = {name: {"map": 0.5} for name in ("i2t", "t2i")}
     for ties, message in (("optimistic", "evaluated with optimistic ties"), ("expected", "not the scores of a run")):
@@ -145,11 +149,11 @@ def test_runs_that_cannot_stand_in_the_table(tmp_path):
             cells_of({16: [tmp_path]})
 
 
-def test_the_command_writes_resumes_and_adds(pack, tmp_path):
+def test_the_command_writes_resumes_and_adds(pack: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--data", str(pack), "--bits", "16", "--seeds", "1", "--set", "epochs=2", "--out", str(out)]
 
-    def compare(methods, *more):
+    def compare(methods: str, *more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "kenthash", "compare", *options, "--methods", methods, *more]
         return subprocess.run(command, capture_output=True, text=True)
 
@@ -167,11 +171,13 @@ def test_the_command_writes_resumes_and_adds(pack, tmp_path):
     assert refused.returncode == 2 and "made with other settings (batch)" in refused.stderr
 
 
-def methods_of(sheet):
+def methods_of(sheet: Sheet) -> set[Value]:
     return {row[1] for row in sheet.rows}
 
 
-def test_a_table_keeps_the_rows_of_earlier_commands(pack, tmp_path, capsys):
+def test_a_table_keeps_the_rows_of_earlier_commands(
+    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     layer = {"epochs": 1, "optimizer": {"lr": 0.01}}
     first = compare(Comparison(pack, tmp_path, ("dsph", "lsh"), (16,), 1, layer))
     assert methods_of(first) == {"DSPH", "lsh"} and "Bold" in first.caption
@@ -192,7 +198,9 @@ def test_a_table_keeps_the_rows_of_earlier_commands(pack, tmp_path, capsys):
     assert "Bold" not in alone.caption and "Set for all" not in alone.caption and "**" not in alone.markdown()
 
 
-def test_a_table_keeps_tuned_rows_that_were_tuned_alike(pack, tmp_path, capsys):
+def test_a_table_keeps_tuned_rows_that_were_tuned_alike(
+    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     layer = {"epochs": 1}
     compare(Comparison(pack, tmp_path, ("dsph",), (16,), 1, layer, tune=2))
     assert methods_of(compare(Comparison(pack, tmp_path, ("lsh",), (16,), 1, layer, tune=2))) == {"DSPH", "lsh"}
@@ -201,7 +209,7 @@ def test_a_table_keeps_tuned_rows_that_were_tuned_alike(pack, tmp_path, capsys):
     assert "DSPH is left out of the table: it was not tuned by 3 tries" in capsys.readouterr().err
 
 
-def test_tuning_keeps_the_best_on_validation(pack, tmp_path):
+def test_tuning_keeps_the_best_on_validation(pack: Path, tmp_path: Path) -> None:
     layer = {"epochs": 2, "batch": 64}
     chosen = tuned_layers(tmp_path, pack, ["dsph"], 16, layer, tries=2)["dsph"]
     record = read_json(tmp_path / "dsph-16.json")
@@ -209,7 +217,7 @@ def test_tuning_keeps_the_best_on_validation(pack, tmp_path):
     assert not list(tmp_path.glob("*/metrics.json"))  # the query set was never asked
 
 
-def test_a_setting_that_fails_has_lost(pack, tmp_path):
+def test_a_setting_that_fails_has_lost(pack: Path, tmp_path: Path) -> None:
     for try_ in ("dsph-16-0", "dchmt-16-0"):
         (tmp_path / try_).mkdir()
         (tmp_path / try_ / "in the way").touch()  # not a run: training into it is refused
@@ -223,17 +231,18 @@ def test_a_setting_that_fails_has_lost(pack, tmp_path):
 
 
 @pytest.mark.parametrize("dimensions", [20, 1030])
-def test_towers_of_any_size_have_signs(dimensions):
+def test_towers_of_any_size_have_signs(dimensions: int) -> None:
     rng = np.random.default_rng(0)
     side = Side(rng.standard_normal((30, 8), np.float32), rng.standard_normal((30, dimensions), np.float32))
     (signs,) = CONTROLS["sign"](side, (side,), 16, 0)
     kept = min(dimensions, MAX_BITS)
-    assert unpack(signs.text).shape[1] == -(-kept // 8) * 8
+    codes = np.asarray(signs.text, np.uint8)
+    assert unpack(codes).shape[1] == -(-kept // 8) * 8
     centred = (side.text - side.text.mean(axis=0))[:, :kept] >= 0
-    assert np.array_equal(hamming(signs.text, signs.text), (centred[:, None] != centred[None]).sum(axis=2))
+    assert np.array_equal(hamming(codes, codes), (centred[:, None] != centred[None]).sum(axis=2))
 
 
-def test_product_quantisation_of_a_few_items():
+def test_product_quantisation_of_a_few_items() -> None:
     """Fewer training vectors than the 256 centroids of a byte."""
     need("faiss")
     rng = np.random.default_rng(0)
@@ -243,12 +252,13 @@ def test_product_quantisation_of_a_few_items():
     assert np.square(query.text - database.text).mean() < np.square(query.text).mean()
 
 
-def test_lsh_keeps_angles(pack):
+def test_lsh_keeps_angles(pack: Path) -> None:
     """Two vectors at angle θ differ in a share θ/π of random-hyperplane bits (Charikar 2002)."""
     features = FeaturePack.open(pack)
     split = make_split(len(features), seed=0)
-    codes, _ = apply_control("lsh", features, split, bits=1024)
+    coded, _ = apply_control("lsh", features, split, bits=1024)
+    codes = np.asarray(coded.text, np.uint8)
     vectors, _ = apply_control("cosine", features, split, bits=1024)
     angles = np.arccos(np.clip(vectors.text @ vectors.text.T, -1, 1)) / np.pi
-    assert unpack(codes.text).shape[1] == 1024
-    assert hamming(codes.text, codes.text) / 1024 == pytest.approx(angles, abs=0.08)
+    assert unpack(codes).shape[1] == 1024
+    assert hamming(codes, codes) / 1024 == pytest.approx(angles, abs=0.08)
