@@ -33,7 +33,7 @@ from kenthash.training.recipe import Recipe, make_recipe
 from kenthash.training.train import train_run
 
 BITS = 64
-Row = tuple[str, float, float, int]  # name, mAP image → text, text → image, bytes an item
+Row = tuple[str, float, float, int]  # name, mAP image → text, text → image, bytes per item
 SHOWN = 12  # pictures on the contact sheet
 QUERIES = [
     "two dogs in the park",
@@ -57,7 +57,7 @@ def run_demo(out: Path, items: int, say: Callable[[str], object]) -> None:
     contact_sheet(dataset.pictures[:SHOWN], [texts[0] for texts in dataset.texts[:SHOWN]], sheet)
     say(f"   {pack}: the feature pack; {sheet}: the first pictures with their captions")
 
-    say(f"3. learn codes of {BITS // 8} bytes an item, with the default method and with point proxies")
+    say(f"3. learn codes of {BITS // 8} bytes per item, with the default method and with point proxies")
     runs = {name: out / "runs" / name for name in CONTESTANTS}
     metrics = {name: _trained(run, pack, name) for name, run in runs.items()}
     run = runs[CONTESTANTS[0]]
@@ -155,7 +155,7 @@ def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:
 
 
 def _table(rows: list[Row], about: dict[str, Any]) -> str:
-    lines = [f"{'mAP':<16}{'image → text':>14}{'text → image':>14}{'bytes an item':>15}"]
+    lines = [f"{'mAP':<16}{'image → text':>14}{'text → image':>14}{'bytes per item':>15}"]
     lines += [f"{name:<16}{i2t:>14.4f}{t2i:>14.4f}{size:>15,}" for name, i2t, t2i, size in rows]
     lines.append(f"{about['i2t']['queries']:,} queries, {about['i2t']['database']:,} items; relevant: shares a label")
     return "\n".join(lines)

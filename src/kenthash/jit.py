@@ -13,7 +13,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 def njit_cached(**options: Any) -> Callable[[Kernel], Kernel]:
     """numba's `njit(cache=True)`, also where compiled code cannot be kept, as in a read-only container: each process
-    compiles anew there."""
+    compiles again there."""
 
     def decorate(function: Kernel) -> Kernel:
         try:

@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 
 def slow(queries: Array, items: Array, relevant: Array, counted: Array) -> float:
-    """The docstring's formula, a triangular kernel a bin, in loops."""
+    """The docstring's formula, with one triangular kernel per bin, in loops."""
     bits, precisions = queries.shape[1], []
     for i in range(len(queries)):
         hits, everything = np.zeros(bits + 1), np.zeros(bits + 1)

@@ -42,7 +42,7 @@ def test_a_killed_process_is_told_in_one_line(tmp_path: Path) -> None:
     assert len(workers) == 1  # the same run twice is one run
     workers[0].kill()
     thread.join(timeout=PATIENCE)
-    assert errors and "was killed, perhaps for want of memory" in errors[0]
+    assert errors and "was killed, perhaps because memory ran out" in errors[0]
 
 
 @pytest.mark.parametrize(

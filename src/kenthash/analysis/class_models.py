@@ -1,7 +1,7 @@
 """What the codes of a class look like: a distribution fitted to them, and how well it finds the class again.
 
 Codes rank items by Hamming distance to another item. A class has no code, but it has a distribution over codes, and
-its log-density ranks the items by how much they look like the class: search by tag, or tags from codes, in 8 bytes an
+its log-density ranks the items by how much they look like the class: search by tag, or tags from codes, in 8 bytes per
 item. Here the shape of the distribution is all that matters, so that this is where Kent, vMF and points are compared.
 """
 

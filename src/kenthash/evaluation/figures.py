@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from kenthash.evaluation.report import DIRECTIONS, Evaluation
 from kenthash.files import atomic_write
 
-# Okabe & Ito's colours can be told apart with any common colour vision, the line styles also in grey.
+# Okabe & Ito's colours are distinct with any common colour vision, the line styles also in grey.
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#D55E00", "linestyle": "--"},

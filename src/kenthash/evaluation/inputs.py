@@ -1,7 +1,7 @@
 """The inputs of an evaluation: packed codes and multi-hot labels of queries and database, checked once.
 
 Only packed uint8 codes are accepted. Real outputs (floats, or ±1 as integers) are refused, so that a network output
-that nobody signed can never be scored as a code; `real_valued.real_valued_map` scores those.
+that was not signed can never be scored as a code; `real_valued.real_valued_map` scores those.
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ def proxy_triplet(scores: Tensor, labels: Tensor, margin: float, over: Over = "s
 
 
 def sorted_gradient(scores: Tensor, labels: Tensor, margin: float, over: Over = "samples") -> tuple[Tensor, Tensor]:
-    """The loss's gradient [B, C] and the weighted number of active pairs, O(C log C) a sample, on any device.
+    """The loss's gradient [B, C] and the weighted number of active pairs, O(C log C) per sample, on any device.
 
     The positives are sorted, a binary search places every negative among them, and prefix sums count from there.
     """
@@ -99,18 +99,18 @@ def _count(
             gradient[i] = 0
             continue
         negatives = scores[i].copy()
-        found = 0
+        number = 0
         for c in range(classes):
             if labels[i, c] > 0:
                 negatives[c] = -np.inf
-                where[found] = c
-                found += 1
+                where[number] = c
+                number += 1
         counts = np.zeros(classes, np.int32)
-        if found < many:
-            active = _visit_pairs(negatives, least[i], where[:found], counts)
+        if number < many:
+            active = _visit_pairs(negatives, least[i], where[:number], counts)
         else:
-            active = _search(negatives, least[i], where[:found], counts)
-        weight = 1 / (found * (classes - found) * counted) if samples_alike else 1 / all_pairs
+            active = _search(negatives, least[i], where[:number], counts)
+        weight = 1 / (number * (classes - number) * counted) if samples_alike else 1 / all_pairs
         total += active * weight
         for c in range(classes):
             gradient[i, c] = counts[c] * weight

@@ -1,4 +1,4 @@
-"""How far apart unrelated codes can be asked to be: DSPH's threshold from coding theory."""
+"""How far apart unrelated codes can be: DSPH's threshold from coding theory."""
 
 from kenthash.errors import UsageError
 

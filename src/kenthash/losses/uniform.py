@@ -26,7 +26,7 @@ def uniform(h: Tensor, targets: Tensor) -> Tensor:
     """
     costs = -(h.detach() @ targets.mT)
     if not costs.isfinite().all():
-        return -(h * targets).sum(-1).mean()  # nothing can be assigned: let the NaN reach whoever watches the loss
+        return -(h * targets).sum(-1).mean()  # nothing can be assigned: the NaN reaches the check of the loss
     carried = exact_targets(costs, targets) if len(h) <= EXACT_ROWS else sinkhorn_targets(costs, targets)
     return -(h * carried).sum(-1).mean()
 
@@ -50,7 +50,7 @@ def exact_targets(costs: Tensor, targets: Tensor) -> Tensor:
 def sinkhorn_targets(costs: Tensor, targets: Tensor, blur: float = 0.1) -> Tensor:
     """For every row the mean of the targets that an entropic transport plan carries it to (Cuturi 2013).
 
-    `blur` is the strength of the entropy beside the spread of the costs; at 0.1 the transport costs some 3 % more
+    `blur` is the strength of the entropy relative to the spread of the costs; at 0.1 the transport costs some 3 % more
     than the exact one.
     """
     import ot  # slow to import, and most runs never get here

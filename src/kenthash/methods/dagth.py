@@ -42,7 +42,7 @@ class Dagth(Method):
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         x, t = batch.x, batch.t
         similar = shares_label(batch.labels, batch.labels)
-        others = similar & ~torch.eye(len(x), dtype=torch.bool, device=x.device)  # nobody is its own positive
+        others = similar & ~torch.eye(len(x), dtype=torch.bool, device=x.device)  # an item is not its own positive
         scale = math.sqrt(self.shapes.bits)
         return {
             "inter": adaptive_triplet(x, t, similar, ~similar) + adaptive_triplet(t, x, similar, ~similar),

@@ -101,7 +101,7 @@ class Kdph(Method):
         if s.zeta:
             terms["alignment"] = info_nce(batch.x, batch.t, self.temperature())
         if s.eta:
-            # One fair draw a batch, shared by both modalities, each with its own assignment.
+            # One fair draw per batch, shared by both modalities, each with its own assignment.
             codes = fair_codes(batch.x)
             summed = len(batch.x) if s.uniform == "trace" else 1
             terms["uniform"] = summed * (uniform(batch.x, codes) + uniform(batch.t, codes))

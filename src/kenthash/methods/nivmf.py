@@ -5,7 +5,7 @@
 The density, its floor and start of κ and the learned temperature are from the paper and the authors' code, which is for
 images of one class each. Ours, as nobody has published it as a hashing method: two modalities under the same proxies,
 the mean over the classes of a sample, and two values: T starts at 0.1 and proxies learn at 0.005 (0.01 and 0.05 in that
-code, for one class a sample), as both learn better on validation.
+code, for one class per sample), as both learn better on validation.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Inverses of many small matrices at once.
 
-LAPACK is called once a matrix, which at 9 × 9 costs more than the arithmetic, and with several threads far more. On
+LAPACK is called once per matrix, which at 9 × 9 costs more than the arithmetic, and with several threads far more. On
 the CPU a compiled loop takes its place.
 """
 

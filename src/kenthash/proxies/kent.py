@@ -17,7 +17,7 @@ CONCENTRATION, SHAPE = 10.0, 1.0
 
 
 class KentProxies(nn.Module):
-    """Mean direction μ, axes γ_i orthogonal to it and to each other, concentration κ > 0 and shape β_i > 0 a class.
+    """Of each class: mean direction μ, axes γ_i orthogonal to it and to each other, concentration κ > 0, shape β_i > 0.
 
     The frame [μ, γ₁, ...] is a Cayley transform: `full` of a K × K skew matrix as published, `thin` of the part of it
     that the frame depends on, the same frames for fewer numbers and less time (`frames.py`). It starts random, so that

@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 
 class PointProxies(nn.Module):
-    """One direction a class; a sample's score is its cosine to it. Starts kaiming normal (fan-out), as in DSPH."""
+    """One direction per class; a sample's score is its cosine to it. Starts kaiming normal (fan-out), as in DSPH."""
 
     def __init__(self, classes: int, bits: int) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from kenthash.errors import UsageError
 
 
 class VmfProxies(nn.Module):
-    """Mean direction μ and concentration κ > 0 a class; the score is Kent's with β = 0: κ_c μ_cᵀz − log κ_c."""
+    """Mean direction μ and concentration κ > 0 of each class; the score is Kent's with β = 0: κ_c μ_cᵀz − log κ_c."""
 
     def __init__(self, classes: int, bits: int, concentration: float = 10.0) -> None:
         super().__init__()

@@ -24,8 +24,8 @@ from kenthash.training.run_folder import Run
 
 
 def analyse(path: Path, data: Path | None = None, groups: Path | None = None, device: str = "auto") -> dict[str, Any]:
-    """All measures as plain values: NaN is None, classes and groups by name. Missing parts have no key; what is
-    missing, why, and how to get it is told by `left_out`, a line each."""
+    """All measures as plain values: NaN is None, classes and groups by name. Missing parts have no key; `left_out` has
+    one line for each missing part: why it is missing, and how to get it."""
     run = Run.open(path, device)
     if data is not None:
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
@@ -126,7 +126,7 @@ def as_text(result: dict[str, Any]) -> str:
         sheets.append(Sheet(["Group", "Classes", "Intra", "Inter", "Separation"], rows, caption, digits=3))
     measures = list(next(iter(result["classes"].values())))
     rows = [[name, *values.values()] for name, values in result["classes"].items()]
-    caption = "By class. ACL: mean number of other labels beside it; flip rate: of an epoch, second half of training."
+    caption = "By class. ACL: mean number of other labels; flip rate: mean per epoch in the second half of training."
     sheets.append(Sheet(["Class", *measures], rows, caption, digits=3))
     lines = [sheet.markdown() for sheet in sheets]
     if proxies := result.get("proxies"):

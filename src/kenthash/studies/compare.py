@@ -126,7 +126,7 @@ def _earlier_controls(comparison: Comparison) -> list[str]:
 
 def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) -> dict[str, dict[int, list[Job]]]:
     """The finished runs of methods that the comparison does not name, by method and length, where they have its
-    settings, lengths and seeds. What is left out is told on standard error."""
+    settings, lengths and seeds. What is left out is printed on standard error."""
     there = {re.sub(r"-\d+-\d+$", "", run.parent.name) for run in comparison.run_folder.glob("*/metrics.json")}
     kept = {}
     for name in (name for name in METHODS if name in there and name not in comparison.methods):
@@ -185,7 +185,7 @@ def _write(
     several = f"mean ± deviation over seeds 0 to {comparison.seeds - 1}"
     note = (
         f"{features.dataset.name}, {len(features):,} items; mAP@ALL, expected ties, "
-        f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings a "
+        f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings per "
         "method tried on validation. `real`: the same outputs before signing."
     )
     if changed := ", ".join(_assignments(comparison.layer)):

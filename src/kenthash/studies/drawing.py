@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from kenthash.files import atomic_write
 
-BASELINE, METHOD = "#D55E00", "#0072B2"  # Okabe & Ito: told apart with any common colour vision
+BASELINE, METHOD = "#D55E00", "#0072B2"  # Okabe & Ito: distinct with any common colour vision
 MARKERS = {BASELINE: "o", METHOD: "*"}
 I2T, T2I = "#009E73", "#7A5195"  # the two directions, where all is of one method
 QUIET = "#B5B5B5"

@@ -46,7 +46,7 @@ def run_all(jobs: Sequence[Job], what: str = "runs") -> None:
 
 def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     """Make every run that is not finished; returns why some of them failed, by their folders."""
-    jobs = list({job.out: job for job in jobs}.values())  # whoever asks for a run twice gets one
+    jobs = list({job.out: job for job in jobs}.values())  # the same run twice is one run
     for job in jobs:
         check_job(job)
     missing = [job for job in jobs if not job.done]
@@ -73,8 +73,8 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
             raise
         except BrokenProcessPool as error:
             raise KenthashError(
-                "a process that made a run was killed, perhaps for want of memory: run the same command again, what is "
-                "finished is kept"
+                "a process that made a run was killed, perhaps because memory ran out: run the same command again, and "
+                "what is finished is kept"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)  # after a stop nothing new begins
@@ -105,14 +105,14 @@ def _set_up_worker() -> None:
     # between processes would be left over, and these have no need of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tqdm.set_lock(threading.RLock())
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the evaluation's kernels; torch is told below
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the evaluation's kernels; torch has its own below
     import torch
 
     torch.set_num_threads(1)
 
 
 def _end_with_parent() -> None:
-    """However the parent ends, also by SIGKILL, nobody waits for this process any more."""
+    """However the parent ends, also by SIGKILL: without it nothing uses the result of this process."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -138,4 +138,4 @@ def _train_and_evaluate(job: Job) -> None:
 
     train_run(make_recipe(job.layer), job.out, resume=True, quiet=True, record=job.record)
     if job.evaluate:
-        evaluate_run(job.out, figures=False)  # nobody looks at those of a hundred runs, and drawing takes a second
+        evaluate_run(job.out, figures=False)  # too many to look at, and drawing takes a second

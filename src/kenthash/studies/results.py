@@ -21,7 +21,7 @@ DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 class Cell:
     """One method at one length in one direction. Without per-query scores (a real-valued control) it is not tested."""
 
-    maps: tuple[float, ...]  # one a seed
+    maps: tuple[float, ...]  # one per seed
     real: tuple[float, ...] = ()  # the same outputs before signing
     ap: Scores | None = None  # per query, seeds one after another
 
@@ -55,7 +55,7 @@ class Row:
 
 
 def cells_of(runs: Mapping[int, Sequence[Path]]) -> Cells:
-    """The cells of one method: its runs by length, one a seed."""
+    """The cells of one method: its runs by length, one per seed."""
     return {
         (direction, bits): _cell(of_seeds, direction) for direction in DIRECTIONS for bits, of_seeds in runs.items()
     }
@@ -75,7 +75,9 @@ def _cell(runs: Sequence[Path], direction: str) -> Cell:
     metrics = [read_json(run / "metrics.json") for run in runs]
     for run, m in zip(runs, metrics, strict=True):
         if m["ties"] != TIES:
-            raise DataError(f"{run}: was evaluated with {m['ties']} ties: `kenthash evaluate {run}` mends that")
+            raise DataError(
+                f"{run}: was evaluated with {m['ties']} ties: evaluate it again with `kenthash evaluate {run}`"
+            )
     return Cell(
         maps=tuple(m[direction]["map"] for m in metrics),
         real=tuple(m["real_valued_map"][direction] for m in metrics),
@@ -89,7 +91,9 @@ def _per_query(run: Path, direction: str) -> Scores:
         with np.load(path, allow_pickle=False) as stored:
             return np.asarray(stored[direction])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not the scores of a run: {error}; `kenthash evaluate {run}` mends that") from error
+        raise DataError(
+            f"{path}: not the scores of a run: {error}; write them again with `kenthash evaluate {run}`"
+        ) from error
 
 
 def winners(rows: Sequence[Row]) -> dict[tuple[str, int], str]:

@@ -84,7 +84,7 @@ class Study:
 
     @cached_property
     def subjects(self) -> dict[str, list[Subject]]:
-        """By method, one a seed."""
+        """By method, one per seed."""
         jobs = self.pair_jobs([self.length])
         run_all(jobs, "recorded runs")
         made = [Subject(Run.open(job.out, "cpu"), self.source) for job in jobs]

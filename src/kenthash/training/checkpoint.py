@@ -56,7 +56,7 @@ def load_checkpoint(
         return _entries(tensors, "best."), progress
     except (OSError, SafetensorError, RuntimeError, KeyError, ValueError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{path}: not a checkpoint of this run: {reason}; remove it to start anew") from error
+        raise DataError(f"{path}: not a checkpoint of this run: {reason}; remove it to start again") from error
 
 
 def _restore(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -41,7 +41,7 @@ class Training:
         if self.batch < 2:
             raise UsageError(f"{len(rows)} training items are too few for {world_size()} processes")
         self.own = own_slice(self.batch)
-        self.steps = len(rows) // self.batch  # the rest of an epoch, less than a batch, rests: another each time
+        self.steps = len(rows) // self.batch  # fewer items than a batch are left out, other ones in every epoch
         labels = _with_label_noise(source.dataset.labels, rows, recipe)
         self.labels = torch.from_numpy(labels).to(device, torch.float32)
 

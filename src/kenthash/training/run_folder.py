@@ -1,8 +1,8 @@
 """A run folder: what training wrote, for everything that reads it.
 
 `recipe.yaml` (as resolved), `split.npz`, `model/` (config.json, model.safetensors, card), `checkpoint/` (to resume),
-`history.json` (a record an epoch), `metrics.json`, `per_query_ap.npz`, `events/` for TensorBoard, `figures/`, and
-`proxies/` where the run was recorded (`record.py`); `lock` is empty.
+`history.json` (the result of every epoch), `metrics.json`, `per_query_ap.npz`, `events/` for TensorBoard, `figures/`,
+and `proxies/` where the run was recorded (`record.py`); `lock` is empty.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Where batches come from: vectors that are at hand, or pictures and texts through a trainable encoder.
+"""Where batches come from: vectors of a feature pack, or pictures and texts through a trainable encoder.
 
 Both give the two towers' vectors of some rows, each row with a caption of a given number.
 """
@@ -51,7 +51,7 @@ class FeatureSource:
 
 
 class PictureSource:
-    """Items of a picture data set, encoded anew at every request by an encoder that may be learning."""
+    """Items of a picture data set, encoded at every request by an encoder that may be learning."""
 
     def __init__(self, dataset: Dataset, encoder: Encoder, device: torch.device, threads: int = 4) -> None:
         if dataset.pictures is None or dataset.texts is None:

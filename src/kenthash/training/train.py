@@ -204,10 +204,10 @@ def _score_epoch(training: Training, source: VectorSource, split: Split, events:
         return pack(outputs.image), pack(outputs.text)
 
     if split.protocol == "honest":
-        rows, asked = split.validation_database(), len(split.validation)
+        rows, queries = split.validation_database(), len(split.validation)
         image, text = codes(rows)
         i2t, t2i = (
-            mean_ap(per_query_ap(query, database, labels[rows], labels[rows], exclude_self=True)[:asked])
+            mean_ap(per_query_ap(query, database, labels[rows], labels[rows], exclude_self=True)[:queries])
             for query, database in ((image, text), (text, image))
         )
     else:
@@ -232,7 +232,7 @@ def _print_epoch(result: EpochResult, history: list[EpochResult], recipe: Recipe
 def _save(training: Training, best: dict[str, Tensor], history: list[EpochResult], out: Path) -> None:
     """The chosen weights become the model; its configuration is written last, so a run with one is finished."""
     if not best:
-        raise DataError(f"{out}: the checkpoint holds no weights: remove {out / 'checkpoint'} to start anew")
+        raise DataError(f"{out}: the checkpoint holds no weights: remove {out / 'checkpoint'} to start again")
     recipe, network = training.recipe, training.network
     network.modules().load_state_dict(best)
     chosen = max(history, key=lambda r: r["score"]) if recipe.protocol == "honest" else history[-1]

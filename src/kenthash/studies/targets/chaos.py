@@ -42,7 +42,7 @@ def chaos_index(study: Study) -> Outcome:
         target="chaos",
         title="Chaos Index and precision",
         measured="The Chaos Index joins four properties of a proxy's path through training: how straight it is, "
-        "whether steps keep their direction, how irregular their lengths are, and how far one step foretells the next. "
+        "whether steps keep their direction, how irregular their lengths are, and how far one step predicts the next. "
         "It is 0 for a straight even path and 1 for one without order, and is set against the class's precision@50.",
         paper="High co-occurrence classes (ACL about 4.1) have a high index and low precision under the baseline and a "
         "low index and high precision under KDPH; with ACL about 1.1 the two are alike.",

@@ -13,11 +13,11 @@ from kenthash.studies.study import PAIR, TITLES, Study
 def collapse(study: Study) -> Outcome:
     (ap_0, hard_0), (ap_1, hard_1) = (precision_by_label_count(study.subjects[name]) for name in PAIR)
     head = ["Labels", "Queries", *(f"mAP {t}" for t in TITLES), *(f"Subordinate P@50 {t}" for t in TITLES), "Change %"]
-    asked = 2 * study.seeds  # every query is asked in both directions at every seed
+    searches = 2 * study.seeds  # of every query: both directions at every seed
     rows: list[list[Value]] = [
         [
             _label(n),
-            hard_0[n][1] // asked,
+            hard_0[n][1] // searches,
             ap_0[n][0],
             ap_1[n][0],
             hard_0[n][0],
@@ -29,7 +29,7 @@ def collapse(study: Study) -> Outcome:
     ]
     caption = (
         "Subordinate P@50: share of a query's first 50 items that carry its rarest label. Change: of that precision, "
-        f"{TITLES[1]} against {TITLES[0]}. Both directions. Queries: mean a seed. {study.basis}"
+        f"{TITLES[1]} against {TITLES[0]}. Both directions. Queries: mean per seed. {study.basis}"
     )
     several = [n for n in hard_0 if n >= 2]
     seen = [

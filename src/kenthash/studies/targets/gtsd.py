@@ -26,7 +26,7 @@ def gtsd(study: Study) -> Outcome:
     caption = (
         "GTSD and maximum scores from the cosine to the class directions, after the last epoch, over items that were "
         "not trained on, images and texts. Own score: GTSD of each method's own score in its standard deviations. "
-        f"Items: mean a seed. {study.basis}"
+        f"Items: mean per seed. {study.basis}"
     )
     counts = sorted(cosine_0)
     first, last = counts[0], counts[-1]

@@ -65,11 +65,11 @@ def _seen(both: list[Dynamics], sides: dict[str, Classes]) -> list[str]:
         end = " and ".join(f"{percent(mean(d.flips[classes, -1]))} ({d.title})" for d in both)
         steps = " and ".join(f"{mean(d.precision_steps[classes]):.4f} ({d.title})" for d in both)
         lines.append(
-            f"{side.capitalize()} co-occurrence: {flips} of samples flip an epoch in the second half of training, "
-            f"{end} in the last epoch; precision moves by {steps} an epoch."
+            f"{side.capitalize()} co-occurrence: {flips} of samples flip per epoch in the second half of training, "
+            f"{end} in the last epoch; precision moves by {steps} per epoch."
         )
     overall = " and ".join(f"{percent(float(d.second_half(d.all_flips)))} ({d.title})" for d in both)
-    return [*lines, f"Over all samples {overall} flip an epoch in the second half."]
+    return [*lines, f"Over all samples {overall} flip per epoch in the second half."]
 
 
 def _overview(both: list[Dynamics], sides: dict[str, Classes]) -> Figure:

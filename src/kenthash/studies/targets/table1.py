@@ -28,7 +28,7 @@ def table1(study: Study) -> Outcome:
         "(image → text, 16, 32, 64 bits) against .704 / .751 / .769 of DSPH.",
         seen=_seen(folder / "table.csv", study.bits),
         sheets=[sheet],
-        pictures=[Picture("figure", None, "mAP by code length, a line a method; controls are grey.")],
+        pictures=[Picture("figure", None, "mAP by code length, one line per method; controls are grey.")],
         has_tables=True,
     )
 

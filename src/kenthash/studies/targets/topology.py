@@ -102,7 +102,7 @@ def _draw(before: ByGroup, after: ByGroup) -> Figure:
         title="(a) within and between", xlabel="inter-group similarity", ylabel="intra-group similarity"
     )
     left.margins(0.05, 0.1)
-    left.set_xlim(left=edge - 0.22 * (left.get_xlim()[1] - edge))  # room for the names
+    left.set_xlim(left=edge - 0.22 * (left.get_xlim()[1] - edge))  # space for the names
     for i, (by, colour) in enumerate(((before, BASELINE), (after, METHOD))):
         places = np.arange(len(names)) + (i - 0.5) * 0.4
         right.barh(places, [by[n].separation for n in names], 0.38, color=colour)

@@ -32,7 +32,7 @@ def trajectories(study: Study) -> Outcome:
     ]
     name = study.classes[anchor]
     caption = (
-        "Mean over all classes. Lengths are of chords on the unit sphere; late step: mean step of an epoch in the last "
+        "Mean over all classes. Lengths are of chords on the unit sphere; late step: mean step per epoch in the last "
         "quarter of training; settled: first epoch from which on a proxy stays within a tenth of its displacement from "
         f"where it ends. Cosine to anchor: of “{name}” to the {len(shown) - 1} classes most often seen with it, after "
         f"the last epoch. {study.basis}"
@@ -45,7 +45,7 @@ def trajectories(study: Study) -> Outcome:
             f"{study.epochs}."
         ),
         (
-            f"In the last quarter a proxy still moves by {late[0]:.4f} an epoch ({TITLES[0]}) and {late[1]:.4f} "
+            f"In the last quarter a proxy still moves by {late[0]:.4f} per epoch ({TITLES[0]}) and {late[1]:.4f} "
             f"({TITLES[1]})."
         ),
     ]

@@ -90,7 +90,7 @@ def embedding(study: Study) -> Outcome:
 
 
 def space(subjects: list[Subject], anchor: int, shown: NDArray[np.int64]) -> Space:
-    """Of one method's runs, one a seed; the first is laid out."""
+    """Of one method's runs, one per seed; the first is laid out."""
     parts = [samples(subject, anchor, shown) for subject in subjects]
     proxies = [subject.means[np.concatenate([[anchor], shown])] for subject in subjects]
     similarities = [cosines(of_seed) for of_seed in proxies]
