@@ -16,7 +16,7 @@ from PIL import Image
 
 import kenthash
 from kenthash import Hasher
-from kenthash.encoders.features import FeaturePack
+from kenthash.data.pack import FeaturePack
 from kenthash.errors import EXTRAS
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork

@@ -1,8 +1,8 @@
-"""`kenthash demo`: the main job on the embedded default, end to end, in one folder.
+"""`kenthash demo`: the main job with default settings, end to end, in one folder.
 
 Scenes are made, encoded with the light encoder, and two methods learn 64-bit codes of them: the default one, and DSPH,
-whose proxies are points. Beside them stands what needs no learning: the vectors themselves, and their signs. Then the
-codes go into a local index, which answers five queries. What is finished is kept, so that a second run only reports.
+whose proxies are points. They are compared with what needs no learning: the vectors themselves, and their signs. Then
+the codes go into a local index, which answers five queries. A second run uses what is finished.
 """
 
 import shutil
@@ -14,11 +14,11 @@ import numpy as np
 
 from kenthash.data.contact_sheet import contact_sheet
 from kenthash.data.dataset import Dataset
+from kenthash.data.pack import FeaturePack
 from kenthash.data.readers import read_dataset
 from kenthash.data.scenes import make_scenes
 from kenthash.data.splits import Split
 from kenthash.encoders import vector_encoder
-from kenthash.encoders.features import FeaturePack
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.evaluation import map_of
 from kenthash.evaluation.real_valued import real_valued_map
@@ -69,7 +69,7 @@ def run_demo(out: Path, items: int, say: Callable[[str], object]) -> None:
     say(f"figure: {run / 'figures' / 'precision_recall.png'}\n")
 
     index = out / "scenes.kh"
-    say(f"4. put the codes into an index, {index}, and ask it")
+    say(f"4. put the codes into an index, {index}, and search it")
     _index(index, run, pack, dataset)
     answers = _ask(index, run, out / "answers.png")
     say("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
@@ -143,19 +143,19 @@ def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
 def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:
     """Answer the queries, draw their nearest pictures; returns the caption of each query's nearest."""
     with Index.open(target) as index:
-        found = index.search(Hasher.load(run).encode_texts(QUERIES), k=4)
-    pictures = [Path(str(entry["path"])) for hits in found for entry in hits.metadata]
+        answers = index.search(Hasher.load(run).encode_texts(QUERIES), k=4)
+    pictures = [Path(str(entry["path"])) for hits in answers for entry in hits.metadata]
     captions = [
         f"{query if rank == 0 else ''}\n{distance} of {BITS} bits differ"
-        for query, hits in zip(QUERIES, found, strict=True)
+        for query, hits in zip(QUERIES, answers, strict=True)
         for rank, distance in enumerate(hits.distances)
     ]
     contact_sheet(pictures, captions, sheet, title="Found by words")
-    return {query: str(hits.metadata[0]["text"]) for query, hits in zip(QUERIES, found, strict=True)}
+    return {query: str(hits.metadata[0]["text"]) for query, hits in zip(QUERIES, answers, strict=True)}
 
 
 def _table(rows: list[Row], about: dict[str, Any]) -> str:
-    lines = [f"{'mAP':<16}{'image → text':>14}{'text → image':>14}{'bytes per item':>15}"]
-    lines += [f"{name:<16}{i2t:>14.4f}{t2i:>14.4f}{size:>15,}" for name, i2t, t2i, size in rows]
+    lines = [f"{'mAP':<16}{'image → text':>14}{'text → image':>14}{'bytes per item':>16}"]
+    lines += [f"{name:<16}{i2t:>14.4f}{t2i:>14.4f}{size:>16,}" for name, i2t, t2i, size in rows]
     lines.append(f"{about['i2t']['queries']:,} queries, {about['i2t']['database']:,} items; relevant: shares a label")
     return "\n".join(lines)

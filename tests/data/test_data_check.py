@@ -16,7 +16,7 @@ from layouts import write_jsonl, write_pack, write_picture
 from kenthash.data.check import average_cooccurring_labels, check_dataset
 from kenthash.data.dataset import Dataset
 from kenthash.data.readers import read_dataset
-from kenthash.data.report import Report
+from kenthash.data.report import DataReport
 from kenthash.errors import DataError
 from processes import PATIENCE
 
@@ -35,7 +35,7 @@ def made_by_hand(**changes: object) -> Dataset:
     return Dataset(**(parts | changes))  # type: ignore[arg-type]
 
 
-def found(report: Report, words: str) -> list[str]:
+def found(report: DataReport, words: str) -> list[str]:
     """The examples of the one problem whose description has these words."""
     [problem] = [problem for problem in report.problems if words in problem.what]
     assert problem.remedy

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from layouts import write_pack, write_text
 
+from kenthash.data.pack import FeaturePack, bad_rows
 from kenthash.data.readers import read_dataset
-from kenthash.encoders.features import FeaturePack, bad_rows
 from kenthash.errors import DataError
 
 
@@ -19,6 +19,13 @@ def test_table_of_a_pack(tmp_path: Path) -> None:
     assert data.texts == [["text 0"], ["text 1", "text 2"], ["text 3"], ["text 4", "text 5"]]
     assert data.labels.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
     assert data.pictures is None and data.labels.flags.writeable
+
+
+def test_the_old_place_of_a_pack_works_and_warns() -> None:
+    from kenthash.encoders import features
+
+    with pytest.warns(DeprecationWarning, match=r"kenthash\.data\.pack\.FeaturePack"):
+        assert features.FeaturePack is FeaturePack
 
 
 def test_texts_are_optional_and_may_hold_any_character(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,14 @@ from small_clip import make_dataset, make_pictures, write_clip
 from kenthash.bench.encode import bench_encode
 from kenthash.cli import main
 from kenthash.data.dataset import DataProblem
-from kenthash.data.pictures import to_square
+from kenthash.data.pack import FeaturePack
+from kenthash.data.pictures import Pixels, to_square
 from kenthash.data.readers import read_dataset
 from kenthash.encoders import load_encoder, vector_encoder
 from kenthash.encoders.base import Encoder
-from kenthash.encoders.cache import features_for
-from kenthash.encoders.features import FeaturePack
-from kenthash.encoders.fingerprint import earlier_fingerprint
-from kenthash.encoders.pipeline import encode_dataset
+from kenthash.encoders.pipeline import earlier_fingerprint, encode_dataset, features_for
 from kenthash.encoders.shards import gaps
-from kenthash.encoders.stream import Batch, encode_stream
+from kenthash.encoders.stream import EncodeBatch, Vectors, encode_stream
 from kenthash.errors import DataError, UsageError
 from processes import run_until
 
@@ -156,22 +155,29 @@ def test_what_is_at_the_place_already_is_used_or_refused(encoder: Encoder, tmp_p
         encode_dataset(dataset, encoder, tmp_path / "pictures")
 
 
-def test_batches_of_another_job_or_damaged_ones_are_not_used(
-    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Interrupted:
+    """An encoder that is interrupted at one picture, as by Ctrl-C."""
+
+    def __init__(self, encoder: Encoder, picture: Path) -> None:
+        self.encoder, self.pixels = encoder, to_square(picture, encoder.square())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.encoder, name)
+
+    def picture_vectors(self, squares: Sequence[Pixels]) -> Vectors:
+        if any(np.array_equal(pixels, self.pixels) for pixels in squares):
+            raise KeyboardInterrupt
+        return self.encoder.picture_vectors(squares)
+
+
+def test_batches_of_another_job_or_damaged_ones_are_not_used(encoder: Encoder, tmp_path: Path) -> None:
     dataset = make_dataset(tmp_path / "pictures", 12)
+    assert dataset.pictures is not None
     encode_dataset(dataset, encoder, tmp_path / "whole", batch=4)
+    interrupted: Any = Interrupted(encoder, dataset.pictures[8])  # in the third batch
     for job in (dataset, replace(dataset, texts=[["other words"]] * 12)):
-        calls = iter(range(2))  # two batches pass, the third is interrupted
-
-        def encode(pictures: torch.Tensor, real: Any = encoder.encode_pictures, calls: Any = calls) -> torch.Tensor:
-            if next(calls, None) is None:
-                raise KeyboardInterrupt
-            return real(pictures)  # type: ignore[no-any-return]
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(encoder, "encode_pictures", encode)
-            encode_dataset(job, encoder, tmp_path / "pack", batch=4)
+        with pytest.raises(KeyboardInterrupt):
+            encode_dataset(job, interrupted, tmp_path / "pack", batch=4)
     jobs = list((tmp_path / "pack.partial").glob("*/"))
     assert [len(list(job.glob("*.npz"))) for job in jobs] == [2, 2] and not (tmp_path / "pack").exists()
     for folder in jobs:
@@ -209,7 +215,7 @@ def test_vectors_that_float16_cannot_hold_leave_their_item_out(clip: Path, tmp_p
 
 def test_a_batch_without_pictures_is_no_trouble_on_any_device(clip: Path) -> None:
     for device in ("cpu", "meta"):  # meta stands for a GPU: it takes the same way and nothing is computed
-        [encoded] = encode_stream(load_encoder(f"openclip:{clip}").to(device), [Batch([], [])])
+        [encoded] = encode_stream(load_encoder(f"openclip:{clip}").to(device), [EncodeBatch([], [])])
         assert encoded.image.shape == (0, 24) and encoded.text.shape == (0, 24)
 
 

@@ -13,11 +13,10 @@ from kenthash.data.pictures import Pixels
 from kenthash.encoders import load_encoder, open_encoder
 from kenthash.encoders.export import exported_folder
 from kenthash.encoders.onnx_encoder import OnnxEncoder, cleaned
-from kenthash.encoders.stream import Batch, encode_stream
+from kenthash.encoders.stream import EncodeBatch, encode_stream
 from kenthash.errors import DataError, UsageError
 from kenthash.model.config import HasherConfig, HeadConfig
-from kenthash.model.export import export_onnx
-from kenthash.model.network import HashNetwork
+from kenthash.model.network import HashNetwork, export_onnx
 
 TEXTS = [
     "two dogs and a kite",
@@ -70,7 +69,7 @@ def test_an_item_has_the_same_vector_in_any_batch_and_on_any_number_of_threads(s
     with ThreadPoolExecutor(4) as pool:  # more than there may be cores
         together = list(pool.map(lambda text: encoder.text_vectors([text])[0], TEXTS * 4))
     assert np.array_equal(np.stack(together), np.tile(texts, (4, 1)))
-    (encoded,) = encode_stream(encoder, [Batch([], TEXTS)])
+    (encoded,) = encode_stream(encoder, [EncodeBatch([], TEXTS)])
     assert np.array_equal(encoded.text, texts)
 
 

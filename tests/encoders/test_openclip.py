@@ -18,7 +18,7 @@ from torchvision import transforms as tv
 from kenthash.data.pictures import to_square
 from kenthash.encoders import encoder_name, load_encoder
 from kenthash.encoders.base import Encoder
-from kenthash.encoders.openclip_source import find_source
+from kenthash.encoders.openclip_weights import find_source
 from kenthash.errors import KenthashError, UsageError
 
 TEXTS = ["two dogs", "wow!! it is !!!", "", "a much longer caption of many words " * 8]

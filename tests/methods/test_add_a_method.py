@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kenthash.codes import pack
-from kenthash.encoders.features import FeaturePack
+from kenthash.data.pack import FeaturePack
 from kenthash.evaluation import map_of
 from kenthash.methods import METHODS
 from kenthash.training.loop import Training

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from kenthash.codes import Codes, pack
-from kenthash.encoders.features import FeaturePack
+from kenthash.data.pack import FeaturePack
 from kenthash.evaluation import Labels, map_of
 from kenthash.methods import METHODS
 from kenthash.training.loop import Training

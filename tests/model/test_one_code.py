@@ -14,8 +14,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from kenthash.cli import app
+from kenthash.data.pack import FeaturePack
 from kenthash.encoders import load_encoder
-from kenthash.encoders.features import FeaturePack
 from kenthash.errors import UsageError
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.hasher import Hasher

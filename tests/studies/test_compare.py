@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from components import need
 from kenthash.codes import MAX_BITS, hamming, unpack
+from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
-from kenthash.encoders.features import FeaturePack
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.evaluation import map_of
 from kenthash.evaluation.real_valued import real_valued_map

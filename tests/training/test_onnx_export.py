@@ -10,9 +10,8 @@ from components import need
 from kenthash.encoders import load_encoder
 from kenthash.errors import KenthashError
 from kenthash.model.config import HasherConfig, HeadConfig
-from kenthash.model.export import export_onnx
 from kenthash.model.hasher import Hasher
-from kenthash.model.network import HashNetwork
+from kenthash.model.network import HashNetwork, export_onnx
 
 
 def network(encoder: str = "", image_dim: int = 20, text_dim: int = 12) -> HashNetwork:

@@ -231,7 +231,7 @@ def test_divergence_names_the_term(pack: Path, tmp_path: Path) -> None:
 
 
 def test_proxies_are_stepped_and_captions_drawn(pack: Path) -> None:
-    from kenthash.encoders.features import FeaturePack
+    from kenthash.data.pack import FeaturePack
     from kenthash.training.loop import Training
     from kenthash.training.sources import FeatureSource, head_outputs
 

@@ -22,7 +22,7 @@ from kenthash.data.pictures import SUFFIXES, Pixels, to_square
 from kenthash.encoders import load_encoder, vector_encoder
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.pipeline import encode_dataset
-from kenthash.encoders.stream import BATCH, Batch, VectorEncoder, Vectors, encode_stream
+from kenthash.encoders.stream import BATCH, EncodeBatch, VectorEncoder, Vectors, encode_stream
 from kenthash.errors import DataError
 from kenthash.progress import cores
 
@@ -53,7 +53,7 @@ def _measure(
     dataset = Dataset("bench", ids, labels, ["none"], pictures=files, texts=[[text] for text in texts])
 
     def stream() -> None:
-        batches = [Batch(files[at : at + BATCH], []) for at in range(0, len(files), BATCH)]
+        batches = [EncodeBatch(files[at : at + BATCH], []) for at in range(0, len(files), BATCH)]
         with DecoderPool() as decoders:
             for _ in encode_stream(used, batches, decoders.square):
                 pass

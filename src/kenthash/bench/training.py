@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from kenthash.data.dataset import Dataset
-from kenthash.encoders.features import FeaturePack
+from kenthash.data.pack import FeaturePack
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe
 from kenthash.training.sources import FeatureSource, head_outputs

@@ -27,15 +27,13 @@ def check(
     Example: kenthash data check photos
     """
     from kenthash.data.check import check_dataset, feature_problems
+    from kenthash.data.pack import FeaturePack, bad_rows, is_pack
     from kenthash.data.readers import read_dataset
-    from kenthash.data.readers.pack import is_pack
     from kenthash.files import expand
 
     data = expand(data)
     report = check_dataset(read_dataset(data), pictures)
     if is_pack(data):
-        from kenthash.encoders.features import FeaturePack, bad_rows  # with torch, which pictures do not need here
-
         report.problems += feature_problems(bad_rows(FeaturePack.open(data)))
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False) if as_json else report.to_text())
     raise typer.Exit(0 if report.usable else 1)
@@ -91,7 +89,7 @@ def encode(
         again = "; to try the skipped items again, remove it first" if report.skipped else ""
         typer.echo(f"the same items and encoder as asked for: used as it is{again}")
     else:
-        typer.echo(f"encoded {report.encoded} items in {report.seconds:.1f} s, {report.rate:.1f} a second", nl=False)
+        typer.echo(f"encoded {report.encoded} items in {report.seconds:.1f} s, {report.rate:.1f} per second", nl=False)
         typer.echo(f"; {report.resumed} were finished before" if report.resumed else "")
     if report.skipped:
         typer.echo(f"{len(report.skipped)} items skipped:")

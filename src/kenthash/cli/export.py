@@ -21,8 +21,7 @@ def export(
         kenthash export runs/scenes-64 --onnx --out exported
     """
     from kenthash.errors import UsageError
-    from kenthash.model.export import export_onnx
-    from kenthash.model.network import HashNetwork
+    from kenthash.model.network import HashNetwork, export_onnx
 
     if not onnx:
         raise UsageError("say what to export to: --onnx")

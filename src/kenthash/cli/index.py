@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from kenthash.codes import Codes
-    from kenthash.encoders.features import FeaturePack
+    from kenthash.data.pack import FeaturePack
     from kenthash.model.hasher import Hasher
 
 app = typer.Typer(
@@ -45,7 +45,7 @@ def add(
         kenthash index add packs/photos --model runs/photos-64 --index packed.kh
         kenthash index add --codes exported.parquet --index copy.kh
     """
-    from kenthash.data.readers.pack import is_pack
+    from kenthash.data.pack import is_pack
     from kenthash.errors import UsageError
 
     if (folder is None) == (codes is None) or (codes is not None and (model is not None or texts)):
@@ -93,7 +93,7 @@ def _add_folder(folder: Path, model: Path, target: str, device: str, texts: bool
 
 
 def _add_pack(path: Path, model: Path, target: str, device: str, texts: bool) -> dict[str, object]:
-    from kenthash.encoders.features import FeaturePack
+    from kenthash.data.pack import FeaturePack
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index, add_texts
     from kenthash.search.models import assign_model, model_folder

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kenthash.data.dataset import DataProblem, Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import BadPicture, Square
-from kenthash.data.report import ClassCount, PairCount, Report
+from kenthash.data.report import ClassCount, DataReport, PairCount
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError
 from kenthash.progress import cores, track
@@ -31,7 +31,7 @@ BLOCK = 256  # pictures handed to the threads at once, so that an interrupt take
 SQUARE = Square(224)  # what encoders ask for: JPEG is then decoded at a fraction of its size, yet read to its end
 
 
-def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
+def check_dataset(dataset: Dataset, pictures: bool = True) -> DataReport:
     """Check a data set as a whole; `pictures=False` does not open its pictures, which takes most of the time."""
     problems = [
         *dataset.problems,
@@ -43,7 +43,7 @@ def check_dataset(dataset: Dataset, pictures: bool = True) -> Report:
         *_size_problems(dataset),
     ]
     counts, sizes = np.unique(dataset.labels.sum(axis=1, dtype=np.int64), return_counts=True)
-    return Report(
+    return DataReport(
         name=dataset.name,
         items=len(dataset),
         pictures=None if dataset.pictures is None else len(dataset.pictures),

@@ -26,7 +26,7 @@ PIPELINE = "2"
 
 PictureInput = Path | bytes | Image.Image  # a file, its content, or pixels that are at hand
 Pixels = NDArray[np.uint8]  # [height, width, 3]
-Filter = Literal["bicubic", "bilinear"]
+Resampling = Literal["bicubic", "bilinear"]
 
 # 100 megapixels decode to 400 MB: beyond every phone's stitched panorama, below what hurts a laptop.
 MAX_PIXELS = 100_000_000
@@ -69,7 +69,7 @@ class Square:
     the middle of it, as in training."""
 
     size: int  # of a side, in pixels
-    resample: Filter = "bicubic"
+    resample: Resampling = "bicubic"
     crop: bool = False
 
 
@@ -160,7 +160,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
-def _resize(picture: Image.Image, width: int, height: int, resample: Filter) -> Image.Image:
+def _resize(picture: Image.Image, width: int, height: int, resample: Resampling) -> Image.Image:
     """What is more than six times too large is first averaged over blocks, as JPEG is when it is decoded."""
     kind = Image.Resampling.BICUBIC if resample == "bicubic" else Image.Resampling.BILINEAR
     return picture.resize((width, height), kind, reducing_gap=3.0)

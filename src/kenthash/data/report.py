@@ -32,7 +32,7 @@ class PairCount:
 
 
 @dataclass
-class Report:
+class DataReport:
     name: str
     items: int
     pictures: int | None  # None where the data set holds vectors only

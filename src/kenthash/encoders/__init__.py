@@ -1,7 +1,7 @@
 """Encoders: pictures and words to vectors.
 
 `light` needs no network: its weights come as Python packages. `openclip:...` is any model of the open_clip library.
-Vectors that are at hand already need no encoder: `kenthash.encoders.features` opens them.
+Vectors that are at hand already need no encoder: `kenthash.data.pack` opens them.
 """
 
 from pathlib import Path
@@ -111,7 +111,7 @@ def _find_exported(folder: Path, spec: str, weights: str) -> Path | None:
 def encoder_name(spec: str) -> str:
     """The name that `load_encoder(spec)` would have, without loading it: what the feature cache asks for."""
     if model := _openclip_model(spec):
-        from kenthash.encoders.openclip_source import find_source
+        from kenthash.encoders.openclip_weights import find_source
 
         return find_source(model).name
     return spec

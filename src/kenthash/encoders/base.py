@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from kenthash.data.pictures import Filter, Pixels, Square
+from kenthash.data.pictures import Pixels, Resampling, Square
 from kenthash.encoders.onnx_encoder import Clean
 
 RGB = tuple[float, float, float]
@@ -35,7 +35,7 @@ class Encoder(nn.Module, ABC):
     size: int  # of the pictures' sides, in pixels
     mean: RGB
     std: RGB
-    resample: Filter = "bicubic"
+    resample: Resampling = "bicubic"
     any_length: bool = True  # whether the text tower takes as many tokens as a text has
     # What one CPU core takes at once: larger batches fall out of its cache.
     picture_chunk: int = 8

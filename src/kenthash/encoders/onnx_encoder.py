@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from kenthash.data.pictures import Filter, Pixels, Square
+from kenthash.data.pictures import Pixels, Resampling, Square
 from kenthash.encoders.graph import Graph, Vectors, check_file
 from kenthash.errors import DataError
 from kenthash.files import read_json
@@ -43,7 +43,7 @@ class EncoderAbout:
     size: int  # of the pictures' sides, in pixels
     mean: RGB
     std: RGB
-    resample: Filter
+    resample: Resampling
     clean: Clean  # what is done to a text before it is tokenized
     zeroed_token: int | None  # a token that becomes 0, which some tokenizers of open_clip ask for
     files: dict[str, str]  # name -> sha256

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kenthash.encoders.base import Encoder, Tokens
-from kenthash.encoders.hub import fetch, hub_file
 from kenthash.encoders.onnx_encoder import Clean
-from kenthash.encoders.openclip_source import Source, find_source
-from kenthash.encoders.openclip_weights import load_weights
+from kenthash.encoders.openclip_weights import OpenClipSource, fetch, find_source, hub_file, load_weights
 from kenthash.encoders.torchvision_shim import import_torchvision
 from kenthash.errors import KenthashError
 
@@ -153,7 +151,7 @@ def _cleaning(own: Any) -> Clean:
     return next(name for name in names if own.clean_fn is open_clip.tokenizer.get_clean_fn(name))
 
 
-def _build(source: Source) -> tuple[nn.Module, dict[str, Any]]:
+def _build(source: OpenClipSource) -> tuple[nn.Module, dict[str, Any]]:
     """The network with random weights, and its configuration."""
     import open_clip
 
@@ -178,7 +176,7 @@ def _build(source: Source) -> tuple[nn.Module, dict[str, Any]]:
     return model, config
 
 
-def _tokenizer(source: Source, config: dict[str, Any]) -> Any:
+def _tokenizer(source: OpenClipSource, config: dict[str, Any]) -> Any:
     import open_clip
 
     where = source.model or f"local-dir:{source.folder}"

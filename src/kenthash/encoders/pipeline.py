@@ -1,25 +1,33 @@
-"""A data set through an encoder to a feature pack: resumable, and whole or not there."""
+"""A data set through an encoder to a feature pack: resumable, and whole or not there.
 
+`encode_dataset` writes a pack; `features_for` keeps packs in the user's cache, so that data is encoded once. Two
+encodings are the same where their fingerprints are: items and encoder.
+"""
+
+import hashlib
+import json
 import logging
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kenthash.data.changes import FileRecord
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
-from kenthash.data.readers.pack import is_pack
-from kenthash.encoders.features import FeaturePack
-from kenthash.encoders.fingerprint import earlier_fingerprint, fingerprint, picture_items
-from kenthash.encoders.pack_writer import write_pack
-from kenthash.encoders.shards import Shard, discard, finished, gaps, save_shard
-from kenthash.encoders.stream import BATCH, Batch, Encoded, VectorEncoder, encode_stream
-from kenthash.errors import KenthashError, UsageError
-from kenthash.files import alone, expand, read_json
+from kenthash.data.pack import FeaturePack, is_pack, write_pack
+from kenthash.data.pictures import PIPELINE
+from kenthash.data.readers import read_dataset
+from kenthash.encoders import encoder_name, vector_encoder
+from kenthash.encoders.shards import Shard, discard, finished, gaps, load_shard, save_shard
+from kenthash.encoders.stream import BATCH, EncodeBatch, Encoded, VectorEncoder, encode_stream
+from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.files import alone, cache_folder, expand, read_json
 from kenthash.progress import bar
 
 log = logging.getLogger(__name__)
@@ -53,11 +61,11 @@ def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: i
     key = _earlier_key(dataset, encoder, out) or fingerprint(dataset, encoder.name)
     partial = out.with_name(f"{out.name}.partial")
     try:
-        if (there := existing_pack(out, key)) is not None:
+        if (there := _existing_pack(out, key)) is not None:
             discard(partial)  # of a process that was killed between finishing and clearing up
             return there
         with alone(partial):
-            if (there := existing_pack(out, key)) is not None:  # of a process that we waited for
+            if (there := _existing_pack(out, key)) is not None:  # of a process that we waited for
                 discard(partial)
                 return there
             for problem in dataset.problems:
@@ -66,11 +74,11 @@ def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: i
             folder = partial / key
             resumed = _encode_gaps(dataset, encoder, folder, batch)
             seconds = time.perf_counter() - began
-            skipped = write_pack(dataset, encoder, key, finished(folder), folder / "pack", out)
+            skipped = _join_shards(dataset, encoder, key, folder, out)
             discard(partial)
     except OSError as error:
         raise KenthashError(f"{error.filename or out}: cannot be written: {error.strerror or error}") from error
-    _, texts = picture_items(dataset)
+    _, texts = _picture_items(dataset)
     return EncodeReport(
         pack=out,
         items=len(dataset) - len(skipped),
@@ -83,7 +91,24 @@ def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: i
     )
 
 
-def existing_pack(out: Path, key: str) -> EncodeReport | None:
+def features_for(
+    data: Path | Dataset, encoder: str = "light", cache: Path | None = None, device: str = "auto"
+) -> FeaturePack:
+    """The vectors of `data`: the pack itself where it is one, else encoded by `encoder` or found in the cache."""
+    if isinstance(data, Path):
+        data = expand(data)
+        if is_pack(data):
+            return FeaturePack.open(data)
+        data = read_dataset(data)
+    key = fingerprint(data, encoder_name(encoder))
+    readable = re.sub(r"[^\w.-]+", "-", data.name)[:40]
+    pack = (cache or cache_folder()) / "features" / f"{readable}-{key[:16]}"
+    if _existing_pack(pack, key) is None:
+        encode_dataset(data, vector_encoder(encoder, device), pack)
+    return FeaturePack.open(pack)
+
+
+def _existing_pack(out: Path, key: str) -> EncodeReport | None:
     """The pack that is there, if it is this one; None where there is nothing yet."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -93,7 +118,7 @@ def existing_pack(out: Path, key: str) -> EncodeReport | None:
     if not isinstance(meta, dict) or meta.get("fingerprint") != key:
         raise UsageError(f"{out}: is a pack of other items or another encoder: choose another name, or remove it first")
     pack = FeaturePack.open(out)
-    skipped = {one["id"]: one["reason"] for one in meta.get("skipped", [])}
+    skipped = {entry["id"]: entry["reason"] for entry in meta.get("skipped", [])}
     return EncodeReport(out, len(pack), len(pack.text), True, 0, 0, 0.0, skipped)
 
 
@@ -104,7 +129,7 @@ def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | N
     if not isinstance(meta, dict) or "pictures" in meta or meta.get("fingerprint") is None:
         return None
     made = (out / "meta.json").stat().st_mtime
-    if any(file.is_file() and file.stat().st_mtime > made for file in picture_items(dataset)[0]):
+    if any(file.is_file() and file.stat().st_mtime > made for file in _picture_items(dataset)[0]):
         return None
     key = earlier_fingerprint(dataset, encoder.name)
     if key != meta["fingerprint"]:
@@ -114,17 +139,17 @@ def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | N
 
 
 def _encode_gaps(dataset: Dataset, encoder: VectorEncoder, folder: Path, batch: int) -> int:
-    """Encode the rows that are not there yet, a shard a batch. Returns how many were."""
-    pictures, texts = picture_items(dataset)
+    """Encode the rows that are not there yet, one shard per batch. Returns how many were there."""
+    pictures, texts = _picture_items(dataset)
     folder.mkdir(parents=True, exist_ok=True)
     stretches = list(gaps(finished(folder), len(dataset)))
     resumed = len(dataset) - sum(stop - start for start, stop in stretches)
     spans = [(at, min(at + batch, stop)) for start, stop in stretches for at in range(start, stop, batch)]
 
-    def batches() -> Iterator[Batch]:
+    def batches() -> Iterator[EncodeBatch]:
         for start, stop in spans:
             rows = [row for row in range(start, stop) if texts[row]]
-            yield Batch([pictures[row] for row in rows], [text for row in rows for text in texts[row]])
+            yield EncodeBatch([pictures[row] for row in rows], [text for row in rows for text in texts[row]])
 
     decoders = DecoderPool()
     with (
@@ -155,3 +180,72 @@ def _to_shard(start: int, stop: int, texts: list[list[str]], encoded: Encoded) -
     good = np.array([row not in skipped for row in rows], bool)
     kept = np.array(rows, np.int64)[good]
     return Shard(start, stop, kept, encoded.image[good], text[good[owners]], dict(sorted(skipped.items())))
+
+
+def _join_shards(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Path, out: Path) -> dict[int, str]:
+    """Write the pack from its shards, of which one at a time is in memory. Returns the skipped rows."""
+    shards = finished(folder)
+    kept: list[int] = []
+    skipped: dict[int, str] = {}
+    for shard in map(load_shard, shards):
+        kept += shard.rows.tolist()
+        skipped |= shard.skipped
+    if not kept:
+        for file in shards:  # whoever mends the pictures, or installs what decodes them, will try again
+            file.unlink()
+        example = next(iter(skipped.values()))
+        raise DataError(f"{dataset.name}: none of its {len(dataset)} items could be encoded; the first: {example}")
+    _, texts = _picture_items(dataset)
+    encoded = Dataset(
+        dataset.name,
+        [dataset.ids[row] for row in kept],
+        dataset.labels[kept],
+        dataset.classes,
+        texts=[texts[row] for row in kept],
+        licence=dataset.licence,
+    )
+    meta = {
+        "encoders": encoder.towers,
+        "encoder": encoder.spec,
+        "encoder_weights": encoder.weights,
+        "pictures": PIPELINE,
+        "fingerprint": key,
+        "skipped": [{"id": dataset.ids[row], "reason": reason} for row, reason in skipped.items()],
+    }
+    image, text = (shard.image for shard in map(load_shard, shards)), (shard.text for shard in map(load_shard, shards))
+    write_pack(out, folder / "pack", encoded, image, text, meta)
+    return skipped
+
+
+def fingerprint(dataset: Dataset, encoder: str) -> str:
+    """Of ids, labels, texts, the pictures' content, and the encoder's name.
+
+    Content and not times, since a copy of the data is the same data. Pictures whose size and time are as they were when
+    they were last read are not read again (see `data.changes`).
+    """
+    pictures, _ = _picture_items(dataset)
+    return _digest(dataset, encoder, PIPELINE, FileRecord(cache_folder() / "files.sqlite").digests(pictures))
+
+
+def earlier_fingerprint(dataset: Dataset, encoder: str) -> str:
+    """As packs of version 0.1.0 have it, which knew pictures by their sizes."""
+    pictures, _ = _picture_items(dataset)
+    return _digest(dataset, encoder, 1, [file.stat().st_size if file.is_file() else -1 for file in pictures])
+
+
+def _digest(dataset: Dataset, encoder: str, version: int | str, pictures: Sequence[int | str]) -> str:
+    _, texts = _picture_items(dataset)
+    digest = hashlib.sha256()
+    for part in (version, encoder, dataset.classes, dataset.ids, texts, pictures):
+        digest.update(json.dumps(part).encode() + b"\n")
+    digest.update(dataset.labels.tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _picture_items(dataset: Dataset) -> tuple[list[Path], list[list[str]]]:
+    """The pictures, and of each item the texts that say anything. Refuses a set that has no pictures or texts."""
+    for part, values in (("pictures", dataset.pictures), ("texts", dataset.texts)):
+        if values is None:
+            raise DataError(f"{dataset.name}: has no {part}: only a set with pictures and texts can be encoded")
+    assert dataset.pictures is not None and dataset.texts is not None
+    return dataset.pictures, [[text for text in texts if text.strip()] for texts in dataset.texts]

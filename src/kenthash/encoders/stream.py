@@ -54,7 +54,7 @@ class VectorEncoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Batch:
+class EncodeBatch:
     pictures: Sequence[PictureInput]
     texts: list[str]
 
@@ -75,7 +75,9 @@ def picture_vectors(encoder: VectorEncoder, squares: Sequence[Pixels]) -> Pictur
         return encoder.picture_vectors(squares).astype(np.float16)
 
 
-def encode_stream(encoder: VectorEncoder, batches: Iterable[Batch], decode: Decode = to_square) -> Generator[Encoded]:
+def encode_stream(
+    encoder: VectorEncoder, batches: Iterable[EncodeBatch], decode: Decode = to_square
+) -> Generator[Encoded]:
     """Encode batches in order, a few of them at a time. A folder's pictures, which anybody may have made, are to be
     decoded by a `DecoderPool`."""
     turn: AbstractContextManager[object] = nullcontext() if encoder.on_cpu else Lock()
@@ -99,7 +101,7 @@ class _Pending:
     def __init__(
         self,
         encoder: VectorEncoder,
-        batch: Batch,
+        batch: EncodeBatch,
         decode: Decode,
         pool: ThreadPoolExecutor,
         turn: AbstractContextManager[object],

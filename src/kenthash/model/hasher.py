@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.decoding import DecoderPool
+from kenthash.data.pack import FeaturePack, bad_rows
 from kenthash.data.pictures import BadPicture, PictureInput
 from kenthash.encoders import open_encoder
-from kenthash.encoders.features import FeaturePack, bad_rows
 from kenthash.encoders.graph import Graph, check_file, check_runtime_device
 from kenthash.encoders.onnx_encoder import ABOUT, OnnxEncoder
-from kenthash.encoders.stream import BATCH, Batch, encode_stream
+from kenthash.encoders.stream import BATCH, EncodeBatch, encode_stream
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.files import alone, cache_folder, content_digest, read_json, write_json
 from kenthash.model.config import HasherConfig, model_folder, read_config
@@ -105,7 +105,7 @@ class Hasher:
         """
         given = [pictures] if isinstance(pictures, PictureInput | str) else pictures
         sources = [Path(picture) if isinstance(picture, str) else picture for picture in given]
-        batches = (Batch(sources[start : start + BATCH], []) for start in range(0, len(sources), BATCH))
+        batches = (EncodeBatch(sources[start : start + BATCH], []) for start in range(0, len(sources), BATCH))
         parts = [np.empty((0, self.bits // 8), np.uint8)]
         for number, encoded in enumerate(encode_stream(self.encoder, batches)):
             for place, reason in encoded.bad.items():
@@ -144,7 +144,7 @@ class Hasher:
         """Codes of batches of files in order, a few batches worked on at a time; of each batch also which of its
         pictures could not be used, and why. Their codes mean nothing. Pictures are decoded in processes of their own,
         where one that takes too long can be ended."""
-        files, decoders = (Batch(paths, []) for paths in batches), DecoderPool()
+        files, decoders = (EncodeBatch(paths, []) for paths in batches), DecoderPool()
         with closing(encode_stream(self.encoder, files, decoders.square)) as stream, decoders:
             for encoded in stream:
                 yield self.encode_image_features(encoded.image), encoded.bad
@@ -155,7 +155,7 @@ class Hasher:
         if len(given) == 1:  # not worth the threads of a stream
             return self.encode_text_features(self.encoder.text_vectors(given))
         parts = [np.empty((0, self.bits // 8), np.uint8)]
-        batches = (Batch([], given[start : start + BATCH]) for start in range(0, len(given), BATCH))
+        batches = (EncodeBatch([], given[start : start + BATCH]) for start in range(0, len(given), BATCH))
         with closing(encode_stream(self.encoder, batches)) as stream:
             parts += [self.encode_text_features(encoded.text) for encoded in stream]
         return np.concatenate(parts)

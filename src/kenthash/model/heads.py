@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from kenthash.model.config import HeadConfig
-from kenthash.model.dropout import SharedDropout
 
 
 class Standardise(nn.Module):
@@ -45,6 +45,27 @@ class Standardise(nn.Module):
             state_dict[f"{prefix}mean"] = torch.zeros_like(self.mean)
             state_dict[f"{prefix}deviation"] = torch.ones_like(self.deviation)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class SharedDropout(nn.Module):
+    """Zero each value with probability `p` in training and scale the rest by 1/(1-p).
+
+    Every process draws the mask of the whole global batch from the common random state and keeps its own rows.
+    So two processes with half a batch each see the very masks that one process would, and learn the same model.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        together = dist.is_initialized()
+        world, rank = (dist.get_world_size(), dist.get_rank()) if together else (1, 0)
+        rows = len(x)
+        kept = torch.rand((world * rows, *x.shape[1:]), device=x.device)[rank * rows : (rank + 1) * rows] >= self.p
+        return x * kept / (1 - self.p)
 
 
 class TanhHead(nn.Module):
@@ -94,7 +115,7 @@ class MlpHead(nn.Module):
 
 
 class SoftmaxPairHead(nn.Module):
-    """Linear(D→hidden), ReLU, then two units a bit under a softmax, of which the larger is the bit (DCHMT, MM 2022).
+    """Linear(D→hidden), ReLU, then two units per bit under a softmax, of which the larger is the bit (DCHMT, MM 2022).
 
     The output is the difference o = p₁ − p₀ of a pair: its sign is the bit, and p = (1 ± o)/2 recovers the pair.
     """

@@ -1,6 +1,7 @@
 """The part of a model that PyTorch trains: two heads and, where it is trained with them, the encoder.
 
-`save` writes the model folder that `Hasher` opens without PyTorch.
+`save` writes the model folder that `Hasher` opens without PyTorch, with a card; `export_onnx` writes both towers for
+other runtimes.
 """
 
 import shutil
@@ -18,17 +19,24 @@ from torch import Tensor, nn
 from kenthash.codes import check_bits
 from kenthash.encoders import check_device, load_encoder
 from kenthash.encoders.base import Encoder
-from kenthash.encoders.export import export_encoder
+from kenthash.encoders.export import export_encoder, export_graph, export_towers
 from kenthash.encoders.graph import Graph
 from kenthash.encoders.onnx_encoder import ABOUT
 from kenthash.errors import DataError, KenthashError
 from kenthash.files import atomic_write, content_digest, write_json
-from kenthash.model.card import write_card
 from kenthash.model.config import FORMAT, HasherConfig, model_folder, read_config
 from kenthash.model.head_graphs import write_head_graphs
 from kenthash.model.heads import make_head
 
 TOLERANCE = 1e-4  # of a head's outputs, which lie in [-1, 1]
+USE = """\
+```python
+from kenthash import Hasher
+
+hasher = Hasher.load("{folder}")
+codes = {call}
+```
+"""
 
 
 class HashNetwork:
@@ -74,7 +82,7 @@ class HashNetwork:
         with atomic_write(folder / "model.safetensors") as stream:
             stream.write(save(weights))
         config = replace(self.config, graphs=self.write_graphs(folder))
-        write_card(folder / "README.md", config)
+        _write_card(folder / "README.md", config)
         write_json(folder / "config.json", {"format": FORMAT, **asdict(config)})
 
     def write_graphs(self, folder: Path) -> dict[str, str]:
@@ -111,6 +119,49 @@ class HashNetwork:
             raise DataError(f"{folder / 'model.safetensors'}: not the weights of config.json: {reason}") from error
         network.modules().to(device).eval()
         return network
+
+
+def export_onnx(network: HashNetwork, out: Path) -> list[tuple[Path, float]]:
+    """Both towers for other runtimes: write image.onnx and text.onnx; returns each path with its largest difference to
+    PyTorch, against which it is checked before it is kept.
+
+    `image.onnx` takes transformed pictures [B, 3, size, size] and `text.onnx` tokens, where the model has an encoder; a
+    model of feature vectors takes vectors [B, dim]. Both return outputs [B, K] in [-1, 1]; bit i is 1 where output
+    i >= 0.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    paths, heads = (out / "image.onnx", out / "text.onnx"), (network.image_head, network.text_head)
+    if network.config.encoder:
+        encoder = network.encoder or load_encoder(network.config.encoder)
+        return list(zip(paths, export_towers(encoder, out, heads), strict=True))
+    widths = (network.config.image_dim, network.config.text_dim)
+    return [
+        (path, export_graph(head, (torch.randn(2, width),), ["vectors"], path))
+        for path, head, width in zip(paths, heads, widths, strict=True)
+    ]
+
+
+def _write_card(path: Path, config: HasherConfig) -> None:
+    nbytes = config.bits // 8
+    if config.encoder:
+        encoder = f"{config.encoder} ({'trained with the heads' if config.encoder_trained else 'frozen'})"
+        call = f'hasher.encode_texts(["two dogs and a kite"])  # uint8 [1, {nbytes}]'
+    else:
+        encoder = "none: it takes vectors from elsewhere"
+        call = f"hasher.encode_text_features(vectors)  # floats [n, {config.text_dim}] to uint8 [n, {nbytes}]"
+    lines = [
+        f"# kenthash model, {config.bits} bits",
+        "",
+        f"Turns pictures and texts into codes of {nbytes} bytes that find each other by Hamming distance.",
+        "",
+        f"- encoder: {encoder}",
+        f"- picture vectors: {config.image_dim}-d, text vectors: {config.text_dim}-d",
+        *(f"- {key}: {value}" for key, value in config.about.items()),
+        "",
+        USE.format(folder=path.parent.name, call=call),
+    ]
+    with atomic_write(path, "w") as stream:
+        stream.write("\n".join(lines))
 
 
 def _check_sizes(config: HasherConfig, weights: dict[str, Tensor]) -> None:

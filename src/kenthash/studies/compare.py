@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from kenthash.codes import MAX_BITS, check_bits
+from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
-from kenthash.encoders.cache import features_for
-from kenthash.encoders.features import FeaturePack
+from kenthash.encoders.pipeline import features_for
 from kenthash.errors import KenthashError, UsageError
 from kenthash.evaluation import per_query_ap
 from kenthash.evaluation.real_valued import real_valued_map

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import MAX_BITS, Codes, pack
+from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import Split
-from kenthash.encoders.features import FeaturePack
 from kenthash.errors import KenthashError
 
 Matrix = NDArray[np.float32]

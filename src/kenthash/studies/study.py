@@ -15,9 +15,9 @@ import torch
 from kenthash.analysis.cooccurrence import Classes, high_and_low
 from kenthash.analysis.subject import Subject
 from kenthash.analysis.topology import find_groups, read_groups
+from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
-from kenthash.encoders.cache import features_for
-from kenthash.encoders.features import FeaturePack
+from kenthash.encoders.pipeline import features_for
 from kenthash.evaluation.inputs import Labels
 from kenthash.methods import METHODS
 from kenthash.studies.grid import Job, run_all

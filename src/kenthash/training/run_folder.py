@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 
 from kenthash.data.dataset import Dataset
+from kenthash.data.pack import is_pack
 from kenthash.data.readers import read_dataset
-from kenthash.data.readers.pack import is_pack
 from kenthash.data.splits import Rows, Split
 from kenthash.encoders.base import Encoder
-from kenthash.encoders.cache import features_for
+from kenthash.encoders.pipeline import features_for
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.network import HashNetwork
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
+from kenthash.data.pack import FeaturePack, bad_rows
 from kenthash.data.pictures import BadPicture
 from kenthash.data.splits import Rows
 from kenthash.encoders.base import Encoder
-from kenthash.encoders.features import FeaturePack, bad_rows
-from kenthash.encoders.stream import BATCH, Batch, encode_stream
+from kenthash.encoders.stream import BATCH, EncodeBatch, encode_stream
 from kenthash.errors import DataError
 from kenthash.model.network import HashNetwork
 
@@ -96,7 +96,7 @@ class PictureSource:
     def _evaluated(self, paths: list[Path], texts: list[str]) -> Pair:
         """As `encode` and `index add` encode them, so that an item is judged by the code that it has there."""
         starts = range(0, max(len(paths), len(texts)), BATCH)
-        batches = [Batch(paths[start : start + BATCH], texts[start : start + BATCH]) for start in starts]
+        batches = [EncodeBatch(paths[start : start + BATCH], texts[start : start + BATCH]) for start in starts]
         images: list[Tensor] = []
         written: list[Tensor] = []
         with closing(encode_stream(self.encoder, batches, self._decoders.square)) as stream:

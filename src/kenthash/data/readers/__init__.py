@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from kenthash.data.dataset import Dataset
+from kenthash.data.pack import is_pack, read_pack
 from kenthash.data.readers.coco import is_coco, read_coco
 from kenthash.data.readers.folder import NAMES, first_picture, metadata_files, read_folder
 from kenthash.data.readers.mat import is_mat, read_mat
 from kenthash.data.readers.mirflickr import is_mirflickr, read_mirflickr
 from kenthash.data.readers.nuswide import is_nuswide, read_nuswide
-from kenthash.data.readers.pack import is_pack, read_pack
 from kenthash.errors import DataError
 from kenthash.files import expand, reading
 
