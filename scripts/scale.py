@@ -1,4 +1,4 @@
-"""Print the tables of docs/scale.md: what 64-bit codes take, from a laptop to a Milvus cluster.
+"""Print the tables of docs/scale.md: the memory, disk and cost of 64-bit codes, from a laptop to a Milvus cluster.
 
     python scripts/scale.py            print them
     python scripts/scale.py --write    put them into docs/scale.md
@@ -28,24 +28,24 @@ class Figures:
     code: Figure = Figure(8, "bytes", "64 bits")
     id: Figure = Figure(24, "bytes", "chosen: `pictures/2024/000000.jpg`")
     metadata: Figure = Figure(97, "bytes", "chosen: place, year, two labels, author, note, as JSON")
-    scan: Figure = Figure(12, "bytes an item", "local code file, form `scan`: code and row")
-    compact: Figure = Figure(24, "bytes an item", "form `compact`: and a slot of 3 bytes in each of 4 tables")
-    fast: Figure = Figure(56, "bytes an item", "form `fast`: and a copy of the code beside each slot")
-    wide: Figure = Figure(4, "bytes an item", "`compact` and `fast` beyond 2^24 items: a fourth byte of each slot")
+    scan: Figure = Figure(12, "bytes per item", "local code file, form `scan`: code and row")
+    compact: Figure = Figure(24, "bytes per item", "form `compact`: and a slot of 3 bytes in each of 4 tables")
+    fast: Figure = Figure(56, "bytes per item", "form `fast`: and a copy of the code beside each slot")
+    wide: Figure = Figure(4, "bytes per item", "`compact` and `fast` beyond 2^24 items: a fourth byte of each slot")
     tables: Figure = Figure(131072, "items", "the least that have tables; fewer are scanned in every form")
-    sqlite: Figure = Figure(184, "bytes an item", "measured: the local store, 200,000 items")
-    postgres: Figure = Figure(265, "bytes an item", "measured: table and primary key, 200,000 items")
-    milvus: Figure = Figure(300, "bytes an item", "planned; four loads of 600,000 items took 149 to 359 of memory")
-    compare: Figure = Figure(3.9, "ns of a core a code", "measured: Milvus 2.3.5, BIN_FLAT, 600,000 codes, CPU time")
+    sqlite: Figure = Figure(184, "bytes per item", "measured: the local store, 200,000 items")
+    postgres: Figure = Figure(265, "bytes per item", "measured: table and primary key, 200,000 items")
+    milvus: Figure = Figure(300, "bytes per item", "planned; four loads of 600,000 items took 149 to 359 bytes each")
+    compare: Figure = Figure(3.9, "ns of a core per code", "measured: Milvus 2.3.5, BIN_FLAT, 600,000 codes, CPU time")
     segment: Figure = Figure(512, "MiB", "Milvus 2.3: `dataCoord.segment.maxSize`")
     shards: Figure = Figure(16, "", "Milvus 2.3: `proxy.maxShardNum`, the most of a collection")
     node_cores: Figure = Figure(16, "cores", "chosen: a query node")
     node_memory: Figure = Figure(128, "GB", "chosen: of a query node")
     usable: Figure = Figure(0.75, "", "chosen: share of a node's memory that holds data")
     other: Figure = Figure(4, "nodes", "chosen: for coordinators, proxies, data and index nodes, etcd and the log")
-    node_price: Figure = Figure(1.00, "dollars an hour", "assumed: put in your provider's price of such a node")
-    storage_price: Figure = Figure(0.023, "dollars a GB and month", "assumed: object storage")
-    hours: Figure = Figure(730, "hours a month", "365 days of 24 hours, by 12")
+    node_price: Figure = Figure(1.00, "dollars per hour", "assumed: put in your provider's price of such a node")
+    storage_price: Figure = Figure(0.023, "dollars per GB and month", "assumed: object storage")
+    hours: Figure = Figure(730, "hours per month", "365 days of 24 hours, divided by 12")
     probed: Figure = Figure(1 / 64, "", "chosen: share of its lists that an approximate search compares")
 
 
@@ -77,19 +77,19 @@ def figures() -> str:
 
 
 def form_bytes(items: int, form: Figure) -> float:
-    """Bytes an item of a form with tables."""
+    """Bytes per item of a form with tables."""
     if items < F.tables.value:
         return F.scan.value
     return form.value + (F.wide.value if items > 1 << 24 else 0)
 
 
 def one_machine() -> str:
-    """Items on one machine: memory for each form, and the file that is the truth."""
+    """Items on one machine: memory for each form, and the size of the file or table."""
     rows = []
     for items in 10**5, 10**6, 10**7, 10**8, 10**9:
         compact, fast = form_bytes(items, F.compact), form_bytes(items, F.fast)
         each = (F.code.value, F.scan.value, compact, fast, F.sqlite.value, F.postgres.value)
-        rows.append([f"{items:,}", *(size(items * one) for one in each)])
+        rows.append([f"{items:,}", *(size(items * per_item) for per_item in each)])
     return table(["items", "codes alone", "`scan`", "`compact`", "`fast`", "SQLite file", "PostgreSQL"], rows)
 
 
@@ -132,7 +132,8 @@ CLUSTERS = [Cluster(10**8), Cluster(10**9), Cluster(10**10)]
 
 
 def cluster_bytes() -> str:
-    head = ["items", "in object storage", "segments", "memory", "query nodes", "a month", "a month and million items"]
+    head = ["items", "in object storage", "segments", "memory", "query nodes"]
+    head += ["cost per month", "per month and million items"]
     rows = []
     for c in CLUSTERS:
         millions = c.items / 1e6
@@ -142,8 +143,8 @@ def cluster_bytes() -> str:
 
 
 def cluster_time() -> str:
-    head = ["items", "cores", "work of a query", "one query", "queries a second"]
-    head += ["one approximate query", "approximate queries a second"]
+    head = ["items", "cores", "work per query", "one query", "queries per second"]
+    head += ["one approximate query", "approximate queries per second"]
     rows = []
     for c in CLUSTERS:
         row = [f"{c.items:,}", f"{c.cores:,.0f}"]
@@ -160,8 +161,8 @@ def largest() -> str:
     c = CLUSTERS[-1]
     share = F.code.value / F.milvus.value
     return (
-        f"{c.items:,} items on {F.shards.value:g} shards are {c.items / F.shards.value:,.0f} items a shard and "
-        f"{c.items / c.nodes:,.0f} a query node. The codes themselves are {size(c.items * F.code.value)}, "
+        f"{c.items:,} items on {F.shards.value:g} shards are {c.items / F.shards.value:,.0f} items per shard and "
+        f"{c.items / c.nodes:,.0f} per query node. The codes themselves are {size(c.items * F.code.value)}, "
         f"{share:.1%} of the memory; without metadata in Milvus the cluster needs "
         f"{size(c.items * (F.milvus.value - F.metadata.value))} instead of {size(c.memory)}."
     )
@@ -173,7 +174,7 @@ def page() -> str:
         ("### A Milvus cluster: bytes and cost", cluster_bytes()),
         ("### A Milvus cluster: time", cluster_time()),
         ("### Ten billion", largest()),
-        ("### The figures behind", figures()),
+        ("### The figures used", figures()),
     ]
     return "\n\n".join(f"{title}\n\n{text}" for title, text in parts)
 

@@ -1,4 +1,4 @@
-"""Text and picture search in 8 bytes per item: cross-modal hashing with Kent distribution proxies."""
+"""Text and picture search with 8 bytes per item: cross-modal hashing with Kent distribution proxies."""
 
 from typing import TYPE_CHECKING, Any
 
