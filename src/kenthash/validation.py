@@ -5,7 +5,7 @@ fault becomes one line that names the setting, its value and what it must be.
 """
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from reprlib import repr as shortened
@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import pydantic
 from pydantic import ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
 from kenthash.errors import UsageError
 
@@ -74,7 +73,7 @@ def _model_of(kind: Any) -> Callable[..., Any]:
     return strictly(kind)
 
 
-def _line(fault: ErrorDetails, hints: dict[str, Any], prefix: str, owner: str) -> str:
+def _line(fault: Mapping[str, Any], hints: dict[str, Any], prefix: str, owner: str) -> str:
     name, value, limits = str(fault["loc"][0]), shortened(fault["input"]), fault.get("ctx", {})
     where = prefix + ".".join(map(str, fault["loc"]))
     if fault["type"] == "unexpected_keyword_argument":
