@@ -9,8 +9,10 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -33,25 +35,25 @@ BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<language>\w+)\n(?P<code>.*?)\n``
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 
-def blocks(page, language):
+def blocks(page: Path, language: str) -> list[str]:
     """Code of a page in a language, but for blocks under a comment that says why they are not run."""
     found = BLOCK.finditer("\n" + page.read_text())
     return [b["code"] for b in found if b["language"] == language and "<!-- not run" not in b["before"]]
 
 
-def modules_with_examples():
+def modules_with_examples() -> list[str]:
     source = ROOT / "src"
     files = [file for file in sorted(source.rglob("*.py")) if re.search(r"^\s+>>> ", file.read_text(), re.MULTILINE)]
     return [".".join(file.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for file in files]
 
 
 @pytest.mark.parametrize("name", modules_with_examples())
-def test_examples_of_docstrings(name):
+def test_examples_of_docstrings(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0 and result.failed == 0
 
 
-def test_every_entry_of_the_reference_has_an_example():
+def test_every_entry_of_the_reference_has_an_example() -> None:
     """Records (plain dataclasses) and exceptions need none."""
     entries = ENTRY.findall((ROOT / "docs" / "api.md").read_text())
     assert len(entries) > 30
@@ -65,14 +67,14 @@ def test_every_entry_of_the_reference_has_an_example():
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
-def test_python_blocks_run(page, tmp_path, monkeypatch):
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "page"}
+    names: dict[str, Any] = {"__name__": "page"}
     for code in blocks(page, "python"):
         exec(compile(code, page.name, "exec"), names)
 
 
-def commands(text):
+def commands(text: str) -> Iterator[list[str]]:
     """Commands of a shell block: comments and what follows a pipe cut off, continued lines joined."""
     for line in text.replace("\\\n", " ").split("\n"):
         words = shlex.split(line, comments=True)
@@ -82,9 +84,10 @@ def commands(text):
             yield words[1 : words.index("|") if "|" in words else None]
 
 
-def resolve(words):
+def resolve(words: list[str]) -> tuple[Any, str, list[str]]:
     """(command, its full name, the words that are its arguments)."""
-    command, names = get_command(app), []
+    command: Any = get_command(app)
+    names: list[str] = []
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         names, words = [*names, words[0]], words[1:]
         assert names[-1] in command.commands, f"kenthash {' '.join(names)}: there is no such command"
@@ -93,7 +96,7 @@ def resolve(words):
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
-def test_commands_in_blocks_parse(page):
+def test_commands_in_blocks_parse(page: Path) -> None:
     """With the commands' own parser: options, their values, and that nothing is missing or too much."""
     for code in blocks(page, "sh"):
         for words in commands(code):
@@ -103,7 +106,7 @@ def test_commands_in_blocks_parse(page):
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
-def test_commands_in_sentences_exist(page):
+def test_commands_in_sentences_exist(page: Path) -> None:
     """`kenthash train --resume` in a sentence need not be complete, but its command and options are real."""
     prose = BLOCK.sub("", page.read_text())
     for code in re.findall(r"`(kenthash [^`]+)`", prose):
@@ -113,20 +116,21 @@ def test_commands_in_sentences_exist(page):
         assert given <= options | {"--help"}, f"{name}: has no {given - options}"
 
 
-def test_commands_are_all_told_of():
-    told = " ".join(page.read_text() for page in TEXTS)
-    for name in get_command(app).commands:
-        assert f"kenthash {name}" in told, f"kenthash {name} stands in no page"
+def test_all_commands_are_documented() -> None:
+    text = " ".join(page.read_text() for page in TEXTS)
+    top: Any = get_command(app)
+    for name in top.commands:
+        assert f"kenthash {name}" in text, f"kenthash {name} is on no page"
 
 
-def keys_of_table(page, heading):
+def keys_of_table(page: Path, heading: str) -> list[str]:
     """The words in code of a table's first column, below a heading."""
     section = page.read_text().split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
     rows = [line for line in section.split("\n") if line.startswith("| `")]
     return [word for row in rows for word in re.findall(r"`([^`]+)`", row.split("|")[1])]
 
 
-def test_tables_are_those_of_the_code():
+def test_tables_are_those_of_the_code() -> None:
     docs = ROOT / "docs"
     assert keys_of_table(docs / "method.md", "## All methods") == list(METHODS)
     rows = (docs / "method.md").read_text()
@@ -141,7 +145,7 @@ def test_tables_are_those_of_the_code():
     assert set(keys_of_table(docs / "serving.md", "# Serving and security")) == flags
 
 
-def test_numbers_are_those_of_the_code():
+def test_numbers_are_those_of_the_code() -> None:
     kdph, kaph, recipe = Kdph.settings_class(), Kaph.settings_class(), Recipe()
     hidden, dropout = Kaph.recipe["head"]["hidden"], Kaph.recipe["head"]["dropout"]
     expected = {
@@ -171,19 +175,19 @@ def test_numbers_are_those_of_the_code():
 class Loaded(HTMLParser):
     """What a browser fetches to show a page, as opposed to what a reader may click on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.addresses = []
+        self.addresses: list[str | None] = []
 
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
         if tag in ("script", "img", "iframe", "source"):
             self.addresses.append(values.get("src"))
         if tag == "link" and values.get("rel") != "canonical":
             self.addresses.append(values.get("href"))
 
 
-def test_the_site_builds_whole_and_stands_alone(tmp_path):
+def test_the_site_builds_whole_and_stands_alone(tmp_path: Path) -> None:
     """`--strict` fails on a dead link, anchor or reference, and on a page that is not in the menu."""
     need("material")
     need("mkdocstrings_handlers.python")
@@ -196,13 +200,13 @@ def test_the_site_builds_whole_and_stands_alone(tmp_path):
     for name, text in pages.items():
         loaded = Loaded()
         loaded.feed(text)
-        assert [one for one in loaded.addresses if one and re.match(r"(https?:)?//", one)] == [], name
+        assert [address for address in loaded.addresses if address and re.match(r"(https?:)?//", address)] == [], name
     assert pages["method.html"].count("<math") > 40
     assert "arithmatex" not in pages["method.html"]
     assert 'id="kenthash.search.index.Index.search"' in pages["api.html"]
 
 
-def test_pictures_are_small():
+def test_pictures_are_small() -> None:
     pictures = list((ROOT / "docs" / "figures").iterdir())
     assert pictures
     for picture in pictures:

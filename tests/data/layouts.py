@@ -1,6 +1,7 @@
 """Small faithful copies of the layouts that readers know, written by the tests."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def write_jsonl(path: Path, rows: list[object]) -> Path:
+def write_jsonl(path: Path, rows: Sequence[object]) -> Path:
     return write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 

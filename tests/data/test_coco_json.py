@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,13 @@ WANTED = {"images": ("id", "name"), "annotations": ("id",)}
     ascii_only=st.booleans(),
 )
 def test_reads_what_json_loads(
-    tmp_path_factory: pytest.TempPathFactory, value, images, annotations, chunk, indent, ascii_only
+    tmp_path_factory: pytest.TempPathFactory,
+    value: dict[str, Any],
+    images: Any,
+    annotations: Any,
+    chunk: int,
+    indent: int | None,
+    ascii_only: bool,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "value.json"
     whole = {"annotations": annotations, **value, "images": images}

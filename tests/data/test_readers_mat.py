@@ -1,13 +1,16 @@
 """The field's .mat files in the shapes that its own scripts and MATLAB give them."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
 from layouts import write_picture, write_text
+from numpy.typing import NDArray
 
 from components import need
 from kenthash.data.readers import read_dataset
@@ -17,7 +20,7 @@ LABELS = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
 NAMES = [f"/home/someone/data/photos/part{i % 2}/{10**i}.jpg" for i in range(4)]  # of different lengths: padded
 
 
-def cell(rows: list[object]) -> np.ndarray:
+def cell(rows: Sequence[object]) -> NDArray[np.object_]:
     array = np.empty((1, len(rows)), dtype=object)
     for place, row in enumerate(rows):
         array[0, place] = row
@@ -130,13 +133,13 @@ def test_matlab_73_without_h5py_is_one_line(tmp_path: Path, monkeypatch: pytest.
 def test_matlab_73(tmp_path: Path) -> None:
     h5py = need("h5py")
 
-    def create(path: Path, name: str, fill) -> None:
+    def create(path: Path, name: str, value: object) -> None:
         with h5py.File(path, "w", userblock_size=512) as file:
-            fill(file, name)
+            store(file, name, value)
         with path.open("r+b") as stream:
             stream.write(MATLAB_73)
 
-    def store(file, name: str, value: object):
+    def store(file: Any, name: str, value: object) -> Any:
         """As MATLAB does: axes reversed, characters as uint16, cells as references."""
         if isinstance(value, list):
             node = file.create_dataset(name, (len(value), 1), dtype=h5py.ref_dtype)
@@ -158,7 +161,7 @@ def test_matlab_73(tmp_path: Path) -> None:
         ("label.mat", "category", LABELS),
         ("caption.mat", "caption", [["a dog", "b"], "x", ["tree \U0001f333"], ["a", "b", "c"]]),
     ):
-        create(tmp_path / part, name, lambda file, name, value=value: store(file, name, value))
+        create(tmp_path / part, name, value)
     data = read_dataset(tmp_path)
     assert data.texts == [["a dog", "b"], ["x"], ["tree \U0001f333"], ["a", "b", "c"]]
     assert data.labels.tolist() == LABELS.tolist()

@@ -80,7 +80,11 @@ def test_coco_refuses_damage_in_one_line(tmp_path: Path) -> None:
 
 
 PHOTO_TAGS = {1: ["sunset", "evening sea"], 2: [], 3: ["dog"], 10: ["caf\u00e9"]}
-PHOTO_LABELS = {label: [] for label in LABELS} | {"sky": [1, 10], "sea": [1], "plant_life": [2, 10, 77]}
+PHOTO_LABELS: dict[str, list[int]] = {label: [] for label in LABELS} | {
+    "sky": [1, 10],
+    "sea": [1],
+    "plant_life": [2, 10, 77],
+}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Splits against the words of the protocol, and against files that lie."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kenthash.data.splits import Split, default_sizes, make_split
+from kenthash.data.splits import Protocol, Split, default_sizes, make_split
 from kenthash.errors import DataError, UsageError
 
 
@@ -52,7 +53,7 @@ def test_sizes_scale_down(items: int, sizes: tuple[int, int]) -> None:
 
 
 @given(items=st.integers(20, 3000), seed=st.integers(0, 2**32 - 1), protocol=st.sampled_from(["honest", "paper"]))
-def test_every_split_keeps_queries_apart(items: int, seed: int, protocol: str) -> None:
+def test_every_split_keeps_queries_apart(items: int, seed: int, protocol: Protocol) -> None:
     split = make_split(items, seed, protocol)
     query, train, validation, database = (
         set(part.tolist()) for part in (split.query, split.train, split.validation, split.database)
@@ -120,7 +121,7 @@ def test_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
     ],
 )
 def test_split_that_lies_is_refused(tmp_path: Path, part: str, rows: list[object], reason: str) -> None:
-    parts: dict[str, object] = {"query": [0, 1], "train": [2, 3], "validation": [4], "database": [2, 3, 4, 5]}
+    parts: dict[str, Any] = {"query": [0, 1], "train": [2, 3], "validation": [4], "database": [2, 3, 4, 5]}
     np.savez(tmp_path / "good.npz", protocol="honest", seed=0, **parts)
     assert Split.load(tmp_path / "good.npz").items == 6
     np.savez(tmp_path / "split.npz", protocol="honest", seed=0, **(parts | {part: rows}))

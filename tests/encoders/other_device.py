@@ -25,7 +25,7 @@ class OtherTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "OtherTensor":
-        make: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        make: Any = torch.Tensor._make_wrapper_subclass
         tensor: OtherTensor = make(cls, inner.size(), inner.stride(), dtype=inner.dtype, device="other:0")
         tensor.held = inner
         return tensor
@@ -37,7 +37,7 @@ class OtherTensor(torch.Tensor):
         return self.held.tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         with torch.inference_mode(False), torch.no_grad():  # which torch cannot do with views of tensors such as these
             return _run(operation, *args, **(kwargs or {}))
 
@@ -69,7 +69,8 @@ def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = 
 
 
 _setup_privateuseone_for_python_backend("other")
-_factories = torch.library.Library("_", "IMPL")
+library: Any = torch.library
+_factories = library.Library("_", "IMPL")
 _factories.fallback(_run, "PrivateUse1")
-_copying = torch.library.Library("aten", "IMPL")
+_copying = library.Library("aten", "IMPL")
 _copying.impl("_copy_from", _copy_from, "PrivateUse1")

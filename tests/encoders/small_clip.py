@@ -1,16 +1,22 @@
-"""A small random CLIP as a folder that the openclip encoder reads, and pictures for it."""
+"""A small random CLIP as a folder that the openclip encoder reads, and pictures for it.
+
+Tests take `open_clip` from here: torchvision is imported first, the way the encoders do.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import open_clip
 import torch
 from PIL import Image
 from safetensors.torch import save_file
 
 from kenthash.data.dataset import Dataset
+from kenthash.encoders.torchvision_shim import import_torchvision
+
+import_torchvision()
+import open_clip as open_clip  # noqa: E402 (as itself: tests import it from here)
 
 CONFIG: dict[str, Any] = {
     "embed_dim": 24,

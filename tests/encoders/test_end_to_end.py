@@ -1,6 +1,10 @@
 """Training through a trainable encoder: its weights move, are saved, and are the ones that encode afterwards."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +17,20 @@ from kenthash.errors import DataError
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import make_recipe
 from kenthash.training.train import train_run
+from processes import PATIENCE
 
+WITHOUT_PYTORCH = """
+import sys
+
+sys.modules.update(dict.fromkeys(["torch", "torchvision", "open_clip", "transformers", "onnx", "safetensors"]))
+from kenthash import Hasher
+
+print(Hasher.load(sys.argv[1]).encode_texts(sys.argv[2]).tobytes().hex())
+"""
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
 
 
-def write_pictures(folder, items=120):
+def write_pictures(folder: Path, items: int = 120) -> Path:
     """Pictures of one colour and noise; the text names it."""
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -32,7 +45,7 @@ def write_pictures(folder, items=120):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("end-to-end")
     original = write_clip(folder / "clip").state_dict()
     recipe = make_recipe(
@@ -50,7 +63,7 @@ def run(tmp_path_factory):
     return folder, original
 
 
-def test_the_trained_encoder_is_saved_and_used(run):
+def test_the_trained_encoder_is_saved_and_used(run: tuple[Path, dict[str, Any]]) -> None:
     folder, original = run
     stored = load_file(folder / "run" / "model" / "model.safetensors")
     key = next(name for name in stored if name.endswith("visual.conv1.weight"))
@@ -63,9 +76,13 @@ def test_the_trained_encoder_is_saved_and_used(run):
     codes = hasher.encode_pictures([folder / "pictures" / f"{i}.png" for i in range(3)])
     assert codes.shape == (3, 2) and len({bytes(code) for code in codes}) > 1
     assert hasher.encode_texts([]).shape == (0, 2)
+    # Its graphs came with it, so that nothing which trains is needed either.
+    words = [sys.executable, "-c", WITHOUT_PYTORCH, str(folder / "run"), "something red"]
+    encoded = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    assert encoded.stdout.strip() == hasher.encode_texts("something red").tobytes().hex(), encoded.stderr
 
 
-def test_a_bad_picture_is_named(run, tmp_path):
+def test_a_bad_picture_is_named(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures")
     for file in pictures.glob("*.png"):
         file.write_bytes(b"not a picture")

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import open_clip
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from small_clip import CONFIG, make_clip, write_clip
+from small_clip import CONFIG, make_clip, open_clip, write_clip
 from torch.nn import functional as F
 from torchvision import transforms as tv
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import Result
 from PIL import Image
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from kenthash.cli import app
 from kenthash.data.pack import FeaturePack
@@ -151,7 +150,7 @@ def test_an_index_of_an_earlier_version_says_so_and_is_encoded_again(place: Path
         [item] = opened.get(["photos/a.jpg"])
         assert item is not None
         digest = str(item.metadata["digest"]).partition("-")[2]
-        opened.upsert([item.id], item.code[None] ^ 1, [{**item.metadata, "digest": digest}])
+        opened.upsert([item.id], item.code[None] ^ np.uint8(1), [{**item.metadata, "digest": digest}])
         opened.note(PICTURES, "")
     told = invoke(*search)
     assert json.loads(told.stdout)[0]["distance"] == 128 and told.stderr.count("\n") == 1
