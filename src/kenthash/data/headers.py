@@ -1,4 +1,4 @@
-"""What a picture file says of itself, read from its bytes without a decoder: its format, and the work to decode it."""
+"""The format of a picture file and the work to decode it, read from its header without a decoder."""
 
 import re
 import struct
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 # A progressive JPEG comes in about ten scans, and each goes through the whole picture: with 75 bytes per scan, a file
 # of megabytes would take hours. Segments (comments, EXIF, tables) are read one by one, before the size is known.
 MAX_SCANS, MAX_SEGMENTS = 100, 10_000
-UNKNOWN = 50_000_000  # pixels, where the size is not told in a place of its own
+UNKNOWN = 50_000_000  # pixels, where the size is not at a fixed place in the header
 
 
 def format_of(head: bytes) -> str | None:
@@ -28,7 +28,7 @@ def format_of(head: bytes) -> str | None:
 
 
 def expected_work(content: bytes) -> int:
-    """How many pixels a decoder may have to go through, as the header tells, and some for each byte that it has to
+    """How many pixels a decoder may have to go through, by its header, and some for each byte that it has to
     read: enough to put what is quickly decoded before what is not."""
     if format_of(content) == "JPEG":
         try:

@@ -1,4 +1,4 @@
-"""Opening a picture that a stranger made: upright, RGB, bounded in memory, or refused in one line.
+"""Opening a picture from anywhere: upright, RGB, bounded in memory, or refused in one line.
 
 `to_square` is the one way from a picture to the pixels that an encoder takes. Whatever encodes pictures goes through
 it, so that a file has the same code wherever it is encoded.
@@ -21,7 +21,8 @@ from kenthash.errors import DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".heic", ".heif"})
 
-# Which way from a file to its code: raised when the same file, encoder and model would give another code than before.
+# The version of the path from a file to its code: raised when the same file, encoder and model would give another code.
+# The change from PyTorch to ONNX graphs did not raise it: see `kenthash bench encode`, which compares their bits.
 PIPELINE = "2"
 
 PictureInput = Path | bytes | Image.Image  # a file, its content, or pixels that are at hand

@@ -72,7 +72,8 @@ def vector_encoder(spec: str, device: str = "cpu") -> "VectorEncoder":
     """What encodes whole data sets: on a CPU the ONNX graphs that an index is filled and searched with, on a GPU the
     network in PyTorch.
 
-    PyTorch tells which weights the encoder has now. Where it is not installed, the graphs in the cache are used.
+    The weights that the encoder has now are known by loading it in PyTorch. Where it is not installed, the
+    graphs in the cache are used.
     """
     try:
         encoder = load_encoder(spec, device)
@@ -91,7 +92,7 @@ def vector_encoder(spec: str, device: str = "cpu") -> "VectorEncoder":
 def _find_exported(folder: Path, spec: str, weights: str) -> Path | None:
     """The newest folder in the cache that holds this encoder; what another version of kenthash wrote is passed over.
 
-    Weights are known by their digest wherever their file lies: then only the name of the network, which comes before
+    Weights are known by their digest, wherever their file is: then only the name of the network, which comes before
     the path, has to be the same.
     """
     from kenthash.encoders.onnx_encoder import ABOUT, read_about

@@ -23,7 +23,7 @@ class Encoder(nn.Module, ABC):
     the encoder's device.
 
     A frozen encoder stays in evaluation mode whatever module it is part of: `train()` on the whole would otherwise
-    turn on dropout and move the batch-norm averages of a backbone that nobody trains.
+    turn on dropout and move the batch-norm averages of a backbone that is not trained.
     """
 
     spec: str  # what `load_encoder` takes to make it again
@@ -73,7 +73,7 @@ class Encoder(nn.Module, ABC):
         before it, and a token that becomes 0 after it."""
 
     def picture_vectors(self, squares: Sequence[Pixels]) -> NDArray[np.float32]:
-        """The vectors of a few pictures, for whoever does not learn."""
+        """The vectors of a few pictures, without gradients."""
         with torch.inference_mode():
             return self.encode_pictures(self.transform(squares)).float().cpu().numpy()
 
@@ -106,7 +106,7 @@ class Encoder(nn.Module, ABC):
     def train(self, mode: bool = True) -> Self:
         return super().train(mode and self.trainable)
 
-    def settle(self) -> None:
-        """Evaluation mode, and gradients only where they are wanted. Constructors end with this."""
+    def apply_trainable(self) -> None:
+        """Evaluation mode, and gradients only if the encoder is trainable. Constructors end with this."""
         self.requires_grad_(self.trainable)
         self.eval()

@@ -50,7 +50,7 @@ class TextTower(nn.Module):
 
 
 def exported_folder(encoder: Encoder) -> Path:
-    """The folder of an encoder in the user's cache, by the digest of its weights; made once, whoever needs it first."""
+    """The folder of an encoder in the user's cache, by the digest of its weights; made when first needed."""
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", encoder.name)[:60]
     folder = cache_folder() / "encoders" / f"{readable}-{encoder.weights[:16]}-{FORMAT}"
     if not (folder / ABOUT).is_file():

@@ -1,7 +1,7 @@
 """ONNX graphs on onnxruntime: checked by digest when opened, and given one item at a time.
 
 One item at a time, on one thread: onnxruntime multiplies a single row by other instructions than several, so that the
-last bits of a text's vector depend on how many texts share its batch. Alone, an item has the same vector in any company
+last bits of a text's vector depend on how many texts share its batch. Alone, an item has the same vector in any batch
 and for any number of threads. It costs little: on one core, a picture of the light encoder takes as long alone as in a
 batch, a text 15 % longer. Several items are shared out among the cores instead (`stream`).
 """

@@ -53,7 +53,7 @@ class LightEncoder(Encoder):
         self.picture_tower = _picture_tower(pretrained, fold=pretrained and not trainable)
         self.text_tower = _text_tower(pretrained)
         self.weights = content_digest(*WEIGHTS) if pretrained else ""
-        self.settle()
+        self.apply_trainable()
         self._tokenizer = _tokenizer()
 
     def tokenize(self, texts: list[str]) -> dict[str, Tensor]:

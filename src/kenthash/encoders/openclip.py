@@ -51,14 +51,14 @@ class OpenClipEncoder(Encoder):
         self._tokenizer = _tokenizer(source, config)
         self._context: int = self.model.context_length  # type: ignore[assignment]
         self._byte_pairs = isinstance(self._tokenizer, open_clip.SimpleTokenizer)
-        # In a causal tower that is read at the end token, nothing behind that token has a say.
+        # In a causal tower that is read at the end token, no token behind that one counts.
         self._causal = (
             self._context > MAX_TOKENS
             and isinstance(self.model, open_clip.CLIP)
             and self.model.text_pool_type == "argmax"
         )
         self.any_length = self._causal = self._causal and self.model.attn_mask is not None and self._byte_pairs
-        self.settle()
+        self.apply_trainable()
         for name, parameter in self.model.named_parameters():
             if name.startswith("logit_"):  # of the contrastive loss: no part of either tower
                 parameter.requires_grad_(False)

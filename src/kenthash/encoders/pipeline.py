@@ -191,7 +191,7 @@ def _join_shards(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Pat
         kept += shard.rows.tolist()
         skipped |= shard.skipped
     if not kept:
-        for file in shards:  # whoever mends the pictures, or installs what decodes them, will try again
+        for file in shards:  # to be tried again with mended pictures, or with the decoder installed
             file.unlink()
         example = next(iter(skipped.values()))
         raise DataError(f"{dataset.name}: none of its {len(dataset)} items could be encoded; the first: {example}")

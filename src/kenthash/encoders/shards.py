@@ -1,7 +1,7 @@
 """Finished batches of an encoding that may be killed at any moment.
 
-`PACK.partial/FINGERPRINT/` has a file a batch, named by its rows; each appears whole, by a rename. Another job (other
-items, another encoder) has another fingerprint and does not see them. The batch size is free to change in between:
+`PACK.partial/FINGERPRINT/` has one file per batch, named by its rows; each appears whole, by a rename. Another job
+(other items, another encoder) has another fingerprint and does not see them. The batch size may change in between:
 rows count, not batches.
 """
 

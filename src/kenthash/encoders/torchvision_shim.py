@@ -1,9 +1,13 @@
 """Import torchvision where its compiled part does not fit the torch that is installed.
 
-Package indexes serve torchvision built for CUDA next to a torch built for the CPU. Its extension then does not load,
-and `import torchvision` stops at the first operator whose schema the extension would have declared ("operator
-torchvision::nms does not exist"). timm, transformers and open_clip import torchvision but need no such operator here,
-so that declaring the missing names lets the import pass. Calling one of them still fails, as it should.
+timm and open_clip import torchvision when they are imported themselves (`torchvision.ops.misc.FrozenBatchNorm2d`, and
+open_clip its transforms), so that it cannot be left out. The general package index has torchvision for CUDA only: its
+extension is linked to libtorch_cuda and does not load beside a torch that was built for the CPU, which many machines
+have, since the other takes gigabytes. `import torchvision` then stops at the first operator that the extension would
+have declared ("operator torchvision::nms does not exist"). No such operator is needed here: declaring the missing names
+lets the import pass. Calling one of them still fails, as it should.
+
+Where both are builds for CUDA, or both for the CPU, the import works by itself and nothing is declared.
 """
 
 import importlib
@@ -16,7 +20,7 @@ _MISSING = re.compile(r"operator torchvision::(\w+) does not exist")
 
 
 def import_torchvision() -> None:
-    """Import torchvision before anything else does. Where the import works by itself, this is all it does."""
+    """Import torchvision. To be called before timm, transformers or open_clip are imported."""
     for _ in range(20):  # one missing operator is named at a time; there are two in torchvision 0.28
         try:
             importlib.import_module("torchvision")

@@ -5,8 +5,8 @@
     codes = hasher.encode_texts(["two dogs and a kite", "a boat"])  # uint8 [2, bits / 8]
     code = hasher.encode_texts("two dogs and a kite")  # uint8 [1, bits / 8], as `Index.search` takes it
 
-It holds the graphs of two heads and of the encoder before them. Proxies, losses and optimisers stay behind, and PyTorch
-with them: encoding costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
+It holds the graphs of two heads and of the encoder before them, and neither proxies nor losses nor PyTorch: encoding
+costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
 
 An item has the same code in any batch and for any number of threads (see `encoders.graph`).
 """
