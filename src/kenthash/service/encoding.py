@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import partial
 
+from cachetools import LRUCache
 from PIL import Image
 
 from kenthash.codes import Codes
@@ -13,14 +14,12 @@ from kenthash.data.pictures import BadPicture, Pixels, TooLarge
 from kenthash.encoders.stream import picture_vectors
 from kenthash.model.hasher import Hasher
 from kenthash.service.batching import Batcher, Code, Kind
-from kenthash.service.lru import LRU
 from kenthash.service.metrics import Metrics
 from kenthash.service.problems import Problem
 from kenthash.service.settings import Settings
 from kenthash.service.workers import Decoders
 
-CACHE = 8 << 20  # bytes of queries and their codes: a next page does not encode again
-ENTRY = 300  # bytes of one, besides its text
+CACHED_CODES = 20_000  # of queries, in about 8 MB: the next page of an answer is not encoded again
 
 
 class Encoding:
@@ -29,7 +28,7 @@ class Encoding:
 
     def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
         self.hasher, self._settings, self._metrics, self._decoders = hasher, settings, metrics, decoders
-        self._cache: LRU[Code] = LRU(CACHE)
+        self._cache: LRUCache[tuple[str, bytes], Code] = LRUCache(CACHED_CODES)  # used in the event loop only
         self.able = bool(hasher.config.encoder)  # to read words and pictures, not only vectors from elsewhere
         encoder = hasher.encoder if self.able else None
         self.texts = Kind("text", hasher.encode_texts, encoder.text_chunk if encoder else 1)
@@ -44,10 +43,10 @@ class Encoding:
 
     async def text(self, text: str) -> Code:
         self._check_able()
-        key = ("text", text)
+        key = ("text", hashlib.sha256(text.encode()).digest())  # so that every entry takes as much memory
         if (code := self._cached(key)) is None:
             code = await self.batcher.encode(self.texts, text)
-            self._cache.put(key, code, ENTRY + 4 * len(text))
+            self._cache[key] = code
         return code
 
     async def picture(self, content: bytes) -> Code:
@@ -56,13 +55,13 @@ class Encoding:
         key = ("image", digest)
         if (code := self._cached(key)) is None:
             code = await self.batcher.encode(self.pictures, await self._decode(content, work))
-            self._cache.put(key, code, ENTRY)
+            self._cache[key] = code
         return code
 
     def close(self) -> None:
         self.batcher.close()
 
-    def _cached(self, key: tuple[str, object]) -> Code | None:
+    def _cached(self, key: tuple[str, bytes]) -> Code | None:
         code = self._cache.get(key)
         if code is not None:
             self._metrics.cached.labels("code").inc()

@@ -1,12 +1,14 @@
 """Small upright pictures, made when first asked for and kept in memory up to a limit."""
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
+
+from cachetools import LRUCache
 
 from kenthash.data.headers import format_of
 from kenthash.data.pictures import BadPicture
 from kenthash.service.files import Picture
-from kenthash.service.lru import LRU
 from kenthash.service.problems import Problem
 from kenthash.service.workers import Decoders
 
@@ -16,8 +18,10 @@ GONE = "the picture cannot be opened any more: bring the index up to date"
 
 
 class Thumbnails:
-    def __init__(self, most: int) -> None:
-        self.cache: LRU[bytes] = LRU(most)
+    """Used in the event loop only: the cache has no lock."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.cache: LRUCache[tuple[Picture, int], bytes] = LRUCache(max_bytes, getsizeof=_cached_size)
 
     def cached(self, picture: Picture, size: int) -> bytes | None:
         """A problem where it is known that there will be none: such a picture is not tried again and again."""
@@ -38,7 +42,12 @@ class Thumbnails:
         return made
 
     def _keep(self, picture: Picture, size: int, made: bytes) -> None:
-        self.cache.put((picture, size), made, len(made) + 500)
+        with suppress(ValueError):  # larger than the whole cache
+            self.cache[picture, size] = made
+
+
+def _cached_size(thumbnail: bytes) -> int:
+    return len(thumbnail) + 500  # with its key
 
 
 def etag(picture: Picture, size: int | str) -> str:
