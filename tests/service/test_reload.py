@@ -18,6 +18,7 @@ from small_service import ITEMS, Place, make_model, make_place, name, problem, r
 from kenthash import Index
 from kenthash.search.models import digest
 from kenthash.service.app import make_app
+from kenthash.service.logs import json_on_stderr
 from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
 from kenthash.service.watch import watching
@@ -83,7 +84,8 @@ def test_an_index_that_fails_is_told_and_logged(service: Service, capsys: pytest
             answer = await client.post("/search", json={"id": name(0)})
             assert "items" not in problem(answer, 503, "index-unavailable")
 
-    asyncio.run(run())
+    with json_on_stderr():
+        asyncio.run(run())
     entries = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
     assert any(entry["level"] == "warning" and "no such table" in entry.get("error", "") for entry in entries)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import logging
+import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +24,7 @@ from kenthash.service.app import make_app
 from kenthash.service.auth import check_binding, is_loopback, read_key
 from kenthash.service.batching import Batcher, Kind
 from kenthash.service.gate import Gate
+from kenthash.service.logs import json_on_stderr
 from kenthash.service.problems import Overloaded
 from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
@@ -127,7 +130,8 @@ def test_what_fails_inside_is_a_problem_too(service: Service, capsys: pytest.Cap
                 service.searchers.pool = pool
 
     pool = service.searchers.pool
-    asyncio.run(run())
+    with json_on_stderr():
+        asyncio.run(run())
     entry = json.loads(capsys.readouterr().err.splitlines()[0])
     assert entry["level"] == "error" and "AttributeError" in entry["trace"] and name(0) not in entry["trace"]
 
@@ -199,3 +203,22 @@ def test_a_log_that_nobody_reads_stops_nothing(place: Place) -> None:
     with running(place, unread_log=True) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         for _ in range(1000):
             assert client.get("/healthz").status_code == 200
+
+
+def test_every_request_is_logged_before_the_end(place: Place) -> None:
+    with running(place) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        for _ in range(200):
+            client.get("/healthz")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+        entries = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert [entry["route"] for entry in entries if entry["event"] == "request"] == ["/healthz"] * 200
+
+
+def test_logs_of_libraries_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with json_on_stderr():
+        logging.getLogger("elsewhere").warning("half a pair: %s", "\ud800")
+    (entry,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert entry.pop("time").endswith("Z") and entry == {
+        "level": "warning", "event": "log", "logger": "elsewhere", "message": "half a pair: \ud800",
+    }  # fmt: skip

@@ -46,7 +46,7 @@ class Gate:
         except ClientDisconnect:
             exchange.status = exchange.status or 499
         except Exception as error:
-            logs.write_error("failed", error, method=scope["method"], route=_route(scope))
+            logs.failure("failed", error, method=scope["method"], route=_route(scope))
             if not exchange.status:
                 await problem_of(error, scope["method"]).response()(scope, receive, exchange.send)
         self._tell(scope, exchange, time.perf_counter() - started)
@@ -91,7 +91,7 @@ class Gate:
         route, method = _route(scope), scope["method"]
         self.metrics.answered(method if method in METHODS else "other", route, exchange.status, seconds)
         entry: dict[str, Any] = {"query": scope["query"]} if "query" in scope else {}
-        logs.write(
+        logs.info(
             "request",
             method=method[:16],
             route=route,

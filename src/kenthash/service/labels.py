@@ -46,7 +46,7 @@ class Labels:
             self._counts = self._index.label_counts(MAX_LABELS)
         except Exception as error:  # such as a server that is down, or an index that a reload has closed
             self._outdated = True
-            logs.write("labels not counted", "warning", error=str(error), expected=isinstance(error, KenthashError))
+            logs.warning("labels not counted", error=str(error), expected=isinstance(error, KenthashError))
         self._not_before = time.monotonic() + PAUSE * (time.monotonic() - start)
         self._count = None
         count.set_result(None)

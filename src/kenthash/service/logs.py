@@ -1,95 +1,124 @@
-"""Logs as JSON, one line an event, on standard error. What people look for is not in them unless asked for.
+"""Logs: one JSON line per event on standard error. The words of queries are logged only on request.
 
-A server writes them from a thread of its own: a disk or a pipe that stalls must not hold up the event loop. What the
-log cannot take is lost, and the service goes on.
+A server writes them from a thread of its own (the standard queue handler and queue listener): a disk or a pipe that
+stalls must not hold up the event loop. Lines that the log cannot take are dropped, and the service continues.
 """
 
 import json
 import logging
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import Any
 
 import orjson
 
-MAX_TRACE = 4000  # characters of a trace
-MAX_LINES = 10_000  # that wait to be written
-PAUSE = 0.1  # seconds between two writes: each wakes a thread that wants the interpreter
+MAX_TRACE = 4000  # characters
+MAX_WAITING = 10_000  # lines
+PAUSE = 0.1  # seconds between two writes: each takes the interpreter from the threads that answer requests
+MAX_STOP = 5.0  # seconds to write the last lines: the reader of a pipe may have stopped reading
 
-_queue: SimpleQueue[str | None] | None = None  # of a server that runs; None in it is the end
-
-
-def write(event: str, level: str = "info", **values: Any) -> None:
-    entry = {"time": _now(), "level": level, "event": event, **values}
-    line = _json(entry) + "\n"
-    if _queue is None:
-        _put(line)
-    elif _queue.qsize() < MAX_LINES:
-        _queue.put(line)
+_logger = logging.getLogger("kenthash.service")
+_logger.setLevel(logging.INFO)
 
 
-def write_error(event: str, error: BaseException, **values: Any) -> None:
-    """With a trace: for what is not the request's fault."""
-    trace = "".join(traceback.format_exception(error))[-MAX_TRACE:]
-    write(event, "error", error=f"{type(error).__name__}: {error}", trace=trace, **values)
+def info(event: str, **fields: Any) -> None:
+    _logger.info(event, extra={"fields": fields})
 
 
-def _json(entry: dict[str, Any]) -> str:
-    try:
-        return orjson.dumps(entry, default=str).decode()
-    except TypeError:  # half a character, or a number beyond 64 bits
-        return json.dumps(entry, default=str)
+def warning(event: str, **fields: Any) -> None:
+    _logger.warning(event, extra={"fields": fields})
 
 
-def _now() -> str:
-    now = time.time()
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03}Z"
-
-
-def _put(text: str) -> None:
-    with suppress(OSError, ValueError):  # a full disk, a reader that has gone, a closed stream
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
-def _drain(queue: SimpleQueue[str | None]) -> None:
-    going = True
-    while going:
-        lines = [queue.get(), *(queue.get() for _ in range(queue.qsize()))]
-        going = None not in lines
-        _put("".join(line for line in lines if line is not None))
-        if going:
-            time.sleep(PAUSE)
-
-
-class JsonHandler(logging.Handler):
-    """What other libraries log, in the same form."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        extra = {}
-        if record.exc_info and record.exc_info[1]:
-            extra["trace"] = "".join(traceback.format_exception(record.exc_info[1]))[-MAX_TRACE:]
-        write("log", record.levelname.lower(), logger=record.name, message=record.getMessage(), **extra)
+def failure(event: str, error: BaseException, **fields: Any) -> None:
+    """With a traceback: for errors that are not the request's fault."""
+    fields["error"] = f"{type(error).__name__}: {error}"
+    _logger.error(event, exc_info=error, extra={"fields": fields})
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """For as long as a server runs; at the end all is written."""
-    global _queue
+def json_on_stderr() -> Iterator[None]:
+    """Write the logs of all libraries while a server runs; at the end nothing is left unwritten."""
+    records: SimpleQueue[Any] = SimpleQueue()
+    handler = _DroppingQueueHandler(records)
+    handler.setFormatter(JsonFormatter())
+    listener = _BurstListener(records, _StderrHandler())
     root = logging.getLogger()
-    root.handlers[:] = [JsonHandler()]
-    queue: SimpleQueue[str | None] = SimpleQueue()
-    thread = threading.Thread(target=_drain, args=(queue,), name="log", daemon=True)
-    thread.start()
-    _queue = queue
+    handlers, root.handlers[:] = root.handlers[:], [handler]
+    listener.start()
     try:
         yield
     finally:
-        _queue = None
-        queue.put(None)
-        thread.join(5)  # seconds: the reader of a pipe may be stuck
+        root.handlers[:] = handlers
+        listener.stop()
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {"time": f"{seconds}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
+        fields = getattr(record, "fields", None)
+        if fields is None:  # of another library
+            entry |= {"event": "log", "logger": record.name, "message": record.getMessage()}
+        else:
+            entry |= {"event": record.msg, **fields}
+        if record.exc_info and record.exc_info[1]:
+            entry["trace"] = "".join(traceback.format_exception(record.exc_info[1]))[-MAX_TRACE:]
+        try:
+            return orjson.dumps(entry, default=str).decode()
+        except TypeError:  # half of a surrogate pair, or a number beyond 64 bits
+            return json.dumps(entry, default=str)
+
+
+class _DroppingQueueHandler(QueueHandler):
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """As the standard one, but without a copy of the record: no other handler uses it."""
+        record.msg, record.args, record.exc_info = self.format(record), None, None
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        if self.queue.qsize() < MAX_WAITING:  # type: ignore[attr-defined]
+            self.queue.put_nowait(record)
+
+
+class _StderrHandler(logging.Handler):
+    """Collects lines until `flush`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record) + "\n")
+
+    def flush(self) -> None:
+        lines, self._lines = self._lines, []
+        with suppress(OSError, ValueError):  # a full disk, a reader that has gone, a closed stream
+            sys.stderr.write("".join(lines))
+            sys.stderr.flush()
+
+
+class _BurstListener(QueueListener):
+    """Writes all lines that have come since the last write at once."""
+
+    def dequeue(self, block: bool) -> Any:
+        if self.queue.empty():  # type: ignore[attr-defined]
+            self._flush()
+            time.sleep(PAUSE)
+        record = super().dequeue(block)
+        if record is None:  # the end, as `stop` marks it
+            self._flush()
+        return record
+
+    def stop(self) -> None:
+        self.enqueue_sentinel()
+        if self._thread is not None:
+            self._thread.join(MAX_STOP)
+
+    def _flush(self) -> None:
+        for handler in self.handlers:
+            handler.flush()

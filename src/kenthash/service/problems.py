@@ -91,7 +91,7 @@ def problem_of(error: Exception, method: str) -> Problem:
         return of_status(error.status_code, method, error.headers)
     if isinstance(error, KenthashError):
         # What a request can get wrong has been checked before the engine was asked: this is a disk, a lock, a server.
-        logs.write("index unavailable", "warning", error=str(error))
+        logs.warning("index unavailable", error=str(error))
         detail = "the index could not be read or written just now: try again; the log says why"
         return Problem("index-unavailable", detail, {"Retry-After": "5"})
     return Problem("internal", "an error of ours, not of the request: the log has the details")

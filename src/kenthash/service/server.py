@@ -52,9 +52,8 @@ def serve(settings: Settings, started: Callable[[str, int], None]) -> None:
     check_binding(settings.host, settings.key)
     listener = bind(settings.host, settings.port)
     try:
-        service = make_service(settings)
-        with logs.installed():
-            _run(service, listener, started)
+        with logs.json_on_stderr():
+            _run(make_service(settings), listener, started)
     finally:
         listener.close()
 
@@ -90,7 +89,7 @@ def _run(service: Service, listener: socket.socket, started: Callable[[str, int]
 
 def _end_in_time() -> None:
     time.sleep(LAST)
-    logs.write("ended before all was done", "warning", seconds=LAST)
+    logs.warning("ended before all was done", seconds=LAST)
     time.sleep(0.2)  # for the thread that writes the log
     os._exit(1)
 

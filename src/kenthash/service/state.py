@@ -41,7 +41,7 @@ class Served:
             self.has_texts, self.keeps_texts = self.index.has_texts(), self.index.keeps_texts()
             undo.pop_all()
         if self.warning is not None:
-            logs.write("old codes", "warning", error=self.warning)
+            logs.warning("old codes", error=self.warning)
         metrics.items.set(self.stats.items)
         self._metrics = metrics
         self._lock = threading.Lock()

@@ -61,12 +61,12 @@ async def _reload(service: Service) -> bool:
     except Exception as error:
         service.metrics.reloads.labels("failed").inc()
         if isinstance(error, KenthashError):  # such as a model that is still being written
-            logs.write("reload failed: the old index and model stay", "warning", error=str(error))
+            logs.warning("reload failed: the old index and model stay", error=str(error))
         else:
-            logs.write_error("reload failed: the old index and model stay", error)
+            logs.failure("reload failed: the old index and model stay", error)
         return False
     service.metrics.reloads.labels("done").inc()
-    logs.write("reloaded", items=service.state.served.stats.items)
+    logs.info("reloaded", items=service.state.served.stats.items)
     return True
 
 
@@ -77,7 +77,7 @@ async def _refresh(service: Service) -> bool:
             # By a thread that searches: each one that asks an index keeps a connection with a cache of its own.
             await service.searchers.run(served.refresh)
         except Exception as error:  # which must not end the watch
-            logs.write("the index could not be looked at", "warning", error=str(error))
+            logs.warning("the index could not be looked at", error=str(error))
             return False
         return True
 
