@@ -22,7 +22,7 @@ from kenthash.cli import app
 from kenthash.methods import METHODS
 from kenthash.methods.kaph import Kaph
 from kenthash.methods.kdph import Kdph
-from kenthash.service.settings import MAX_OFFSET, MAX_PAGE, MAX_TEXT
+from kenthash.service.schemas import MAX_OFFSET, MAX_PAGE, MAX_TEXT
 from kenthash.studies.controls import CONTROLS
 from kenthash.studies.targets import TARGETS
 from kenthash.training.recipe import Recipe

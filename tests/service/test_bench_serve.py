@@ -14,7 +14,8 @@ from small_service import wait_until
 
 from kenthash.bench.http_load import LoadResult
 from kenthash.bench.monitor import WAKE_PERIOD, Monitor, Sample, memory_trend
-from kenthash.bench.serve import BITS, RATE, _by_minute, _figures, bench_serve, render
+from kenthash.bench.search import BITS
+from kenthash.bench.serve import RATE, _by_minute, _figures, bench_serve, render
 from processes import PATIENCE
 
 

@@ -297,7 +297,7 @@ def test_parts_of_files_are_not_given(client: httpx.Client, part: str) -> None:
 def test_schemathesis_finds_no_failure(server: Running, client: httpx.Client, place: Place, tmp_path: Path) -> None:
     """Requests made from the OpenAPI description, good and bad: none may end in a 500, or in what is not described."""
     command = [
-        Path(sys.executable).with_name("schemathesis"), "run", f"{server.url}/openapi.json", "--seed", "1",
+        str(Path(sys.executable).with_name("schemathesis")), "run", f"{server.url}/openapi.json", "--seed", "1",
         "--phases", "examples,coverage,fuzzing", "--max-examples", "8", "--max-time", "25",
         "--suppress-health-check", "all", "--request-timeout", str(PATIENCE),
         "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance,status_code_conformance",

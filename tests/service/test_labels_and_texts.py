@@ -14,8 +14,8 @@ from kenthash.search import add_texts
 from kenthash.search.engine import Metadata
 from kenthash.search.models import assign_model
 from kenthash.service.app import make_app
-from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
+from kenthash.service.state import Service, make_service
 from kenthash.service.watch import watching
 
 ITEMS, RARE = 600, 200  # items, and labels of each that no other has

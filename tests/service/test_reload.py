@@ -19,8 +19,8 @@ from kenthash import Index
 from kenthash.search.models import digest
 from kenthash.service.app import make_app
 from kenthash.service.logs import json_on_stderr
-from kenthash.service.service import Service, make_service
 from kenthash.service.settings import Settings
+from kenthash.service.state import OpenIndex, Service, State, make_service
 from kenthash.service.watch import watching
 from processes import PATIENCE
 
@@ -32,30 +32,34 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.close()
 
 
-def test_a_reload_waits_for_who_is_about_to_use_the_old(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = service.state.served, service.state._make()
-    held, asked, reloaded = old.held, threading.Event(), threading.Event()
+def test_a_reload_waits_for_a_request_that_is_about_to_use_the_old_index(service: Service) -> None:
+    about_to_use, reloaded = threading.Event(), threading.Event()
 
-    @contextmanager
-    def slowly() -> Iterator[None]:
-        asked.set()
-        reloaded.wait(1)  # if nothing keeps it from happening
-        with held():
-            yield
+    class SlowlyUsed(OpenIndex):
+        @contextmanager
+        def in_use(self) -> Iterator[None]:
+            about_to_use.set()
+            reloaded.wait(1)  # if nothing prevents the reload
+            with super().in_use():
+                yield
+
+    parts = (service.settings, service.metrics, service.upload_decoders)
+    old, new = SlowlyUsed(*parts), OpenIndex(*parts)  # both opened now, so that the reload takes no time
+    to_open = iter([old, new])
+    state = State(lambda: next(to_open))
 
     def reload() -> None:
-        asked.wait()
-        service.state.reload()
+        about_to_use.wait()
+        state.reload()
         reloaded.set()
 
-    monkeypatch.setattr(service.state, "_make", lambda: new)  # which then takes no time
-    monkeypatch.setattr(old, "held", slowly)
     thread = threading.Thread(target=reload)
     thread.start()
-    with service.state.use() as served:
+    with state.use() as current:
         thread.join()
-        assert served is old and service.state.served is new
-        assert len(served.index.list_ids()) == ITEMS and len(served.index.search(np.zeros((1, 8), np.uint8), 3)[0]) == 3
+        assert current is old and state.current is new
+        assert len(old.index.list_ids()) == ITEMS and len(old.index.search(np.zeros((1, 8), np.uint8), 3)[0]) == 3
+    state.close()
 
 
 def test_a_reload_that_failed_is_tried_again(service: Service) -> None:
@@ -69,7 +73,7 @@ def test_a_reload_that_failed_is_tried_again(service: Service) -> None:
             await asyncio.to_thread(wait_until, lambda: b'{result="failed"}' in service.metrics.text())
             with Index.open(service.settings.index) as index:
                 index.note("model", digest(model))
-            await asyncio.to_thread(wait_until, lambda: service.state.served.digest == digest(model))
+            await asyncio.to_thread(wait_until, lambda: service.state.current.digest == digest(model))
 
     asyncio.run(run())
 

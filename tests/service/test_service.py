@@ -3,6 +3,7 @@
 import json
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -14,10 +15,10 @@ from kenthash import Hasher, Index
 from kenthash.codes import hamming
 
 
-def search(client: httpx.Client, **asked: object) -> dict[str, object]:
-    answer = client.post("/search", json=asked)
+def search(client: httpx.Client, **query: object) -> dict[str, Any]:
+    answer = client.post("/search", json=query)
     assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
+    found: dict[str, Any] = answer.json()
     return found
 
 
@@ -134,8 +135,8 @@ def test_pictures(client: httpx.Client, place: Place) -> None:
     small = client.get(f"{address}/thumbnail?size=128")
     assert small.headers["content-type"] == "image/jpeg" and "private" in small.headers["cache-control"]
     assert Image.open(BytesIO(small.content)).size == (40, 20)
-    again = client.get(f"{address}/thumbnail?size=128", headers={"If-None-Match": small.headers["etag"]})
-    assert again.status_code == 304 and not again.content
+    unchanged = client.get(f"{address}/thumbnail?size=128", headers={"If-None-Match": small.headers["etag"]})
+    assert unchanged.status_code == 304 and not unchanged.content
     plain = client.get(f"/items/{name(5)}/thumbnail?size=128")  # slashes as they are
     assert plain.content == small.content
     problem(client.get(f"{address}/thumbnail?size=100000"), 422, "invalid")
@@ -186,8 +187,8 @@ def test_items_are_written_and_removed(client: httpx.Client) -> None:
     until(client, "/stats", "items", ITEMS)
 
     old = client.get(f"/items/{name(0)}").json()  # what `index add` noted stays with a picture whose words change
-    again = client.put(f"/items/{name(0)}", json={"code": old["code"], "metadata": {**old["metadata"], "note": "x"}})
-    assert again.status_code == 200 and again.json()["has_image"] is True
+    changed = client.put(f"/items/{name(0)}", json={"code": old["code"], "metadata": {**old["metadata"], "note": "x"}})
+    assert changed.status_code == 200 and changed.json()["has_image"] is True
     assert client.get(f"/items/{name(0)}/image").status_code == 200
     client.put(f"/items/{name(0)}", json={"code": old["code"], "metadata": old["metadata"]})
 

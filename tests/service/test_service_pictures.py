@@ -15,8 +15,8 @@ from kenthash import Hasher, Index
 from kenthash.data.headers import MAX_SCANS
 from kenthash.search.models import PICTURES
 from kenthash.service.app import make_app
-from kenthash.service.service import make_service
 from kenthash.service.settings import Settings
+from kenthash.service.state import make_service
 from photos import many_scans, photo
 
 
@@ -66,7 +66,7 @@ def test_pictures_that_take_too_long_hold_up_each_other_only(place: Place) -> No
                 return answer
 
             attacks = [asyncio.create_task(upload("attack", attack + bytes([n]))) for n in range(6)]
-            while len(service.uploads._waiting) < 4:
+            while service.upload_decoders.waiting < 4:
                 await asyncio.sleep(0.01)
             good = await asyncio.gather(upload("photo", jpeg(50, (800, 600))), thumbnail())
             assert [answer.status_code for answer in good] == [200, 200]
@@ -92,7 +92,7 @@ def test_a_picture_that_cannot_be_shown_is_not_tried_again(place: Place) -> None
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=None) as client:
             for _ in range(2):
                 problem(await client.get(f"/items/{name(7)}/thumbnail"), 404, "not-found")
-                service.thumbnailers.pool.close()  # nothing more can be decoded, and nothing has to be
+                service.thumbnail_decoders.close()  # nothing more can be decoded, and nothing has to be
 
     try:
         asyncio.run(run())

@@ -1,4 +1,5 @@
-"""The HTTP service: search, items and pictures of an index for programs, and the page for people.
+"""The HTTP service: search, items and pictures of an index for programs, and a page for people.
 
-`settings` says what is allowed, `gate` stands before every request, `app` puts the routes together, `server` runs them.
+A request passes `middleware` (access and limits) and one route of `routes_search`, `routes_items` or `routes_about`,
+which uses the index and the model in `state`. `server` runs the application of `app` as `settings` say.
 """

@@ -1,4 +1,4 @@
-"""Who may ask: a key in a file, and loopback alone without one."""
+"""Who may send requests: a key in a file; without one, only this machine."""
 
 import hashlib
 import hmac
@@ -28,25 +28,27 @@ def read_key(path: Path) -> str:
 
 
 def check_binding(host: str, key: str | None) -> None:
-    """Refuse to be reachable from elsewhere without a key."""
+    """Refuse to be reachable from other machines without a key."""
     if key is None and not is_loopback(host):
-        raise UsageError(f"--host {host} can be reached from elsewhere: give --api-key-file FILE, or use 127.0.0.1")
+        raise UsageError(
+            f"--host {host} can be reached from other machines: give --api-key-file FILE, or use 127.0.0.1"
+        )
 
 
 def is_loopback(host: str) -> bool:
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host or "0.0.0.0", None)}
-    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
+        addresses = {info[4][0] for info in socket.getaddrinfo(host or "0.0.0.0", None)}
+    except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
         raise UsageError(f"--host {host}: not an address or a name of this machine") from error
-    return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in found)
+    return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
 
 
 def is_open(path: str) -> bool:
     return path in OPEN or path.startswith("/static/")
 
 
-def allows(key: str, headers: Headers) -> bool:
-    """Whether a request brings the key. Digests are compared, in a time that says nothing of where they differ."""
+def has_key(headers: Headers, key: str) -> bool:
+    """Whether a request has the key. Digests are compared, in a time that does not depend on where they differ."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     return hmac.compare_digest(_digest(given), _digest(key))
@@ -58,8 +60,8 @@ def _digest(text: str) -> bytes:
 
 @lru_cache(64)
 def is_local_name(host: str, bound: str) -> bool:
-    """Whether a Host header names this machine. Another name that leads to loopback is a page of a stranger's in the
-    user's browser (DNS rebinding), which would read the index through it."""
+    """Whether a Host header names this machine. Another name that resolves to loopback belongs to a page of another
+    site in the user's browser (DNS rebinding), which could read the index through it."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     name = name.strip("[]").lower().rstrip(".")
     if name in ("", "localhost", bound.lower()):
@@ -74,30 +76,30 @@ def is_foreign(method: str, path: str, headers: Headers) -> bool:
     """Whether a web page of another origin makes this request. The page cannot read the answer, but the work would be
     done: a form with a picture needs no permission (CORS preflight) to be sent.
 
-    Only browsers send these headers, and pages cannot change them: a request without them comes from a program. Served
-    all the same are what is open to everyone, and links that somebody follows, which the browser tells apart.
+    Only browsers send these headers, and pages cannot change them: a request without them comes from a program.
+    Addresses that are open to everyone are still served, and so are links that a user follows, which the browser marks.
     """
     if method in ("GET", "HEAD"):
         navigation = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
         if navigation or is_open(path):
             return False
-    # What the browser itself says holds behind any proxy. Old browsers, and all of them over plain HTTP to another
-    # machine, do not say it: then the origin has to be the address that was asked.
+    # This header of the browser is valid behind any proxy. Old browsers do not send it, nor does any over plain HTTP to
+    # another machine: then the origin has to be the address that was requested.
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site not in ("same-origin", "none")
     origin = headers.get("origin")
-    return origin is not None and not _same_place(origin, headers.get("host", ""))
+    return origin is not None and not _same_host(origin, headers.get("host", ""))
 
 
 @lru_cache(64)
-def _same_place(origin: str, host: str) -> bool:
+def _same_host(origin: str, host: str) -> bool:
     """Whether an origin (scheme, name, port) is the one that a Host header names. The scheme may differ: behind a proxy
     that does TLS the request comes as plain HTTP."""
     try:
-        page, asked = urlsplit(origin), urlsplit(f"//{host}")
+        page, service = urlsplit(origin), urlsplit(f"//{host}")
         port = page.port or PORTS.get(page.scheme)
-        ports = {asked.port} if asked.port else set(PORTS.values())
+        ports = {service.port} if service.port else set(PORTS.values())
     except ValueError:
         return False
-    return page.hostname is not None and page.hostname == asked.hostname and port in ports
+    return page.hostname is not None and page.hostname == service.hostname and port in ports

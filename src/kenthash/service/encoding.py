@@ -1,11 +1,23 @@
-"""Queries to codes: words and pictures, through the cache and the batches of the one encoder thread."""
+"""Queries to codes: words and pictures, through a cache and the one thread that encodes for all requests.
+
+Items that wait at the same time are encoded as one batch: those that came while the last batch was encoded, and those
+that come within `WAIT`. So a single request is not held up, and many requests share the cost.
+"""
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 from PIL import Image
 
 from kenthash.codes import Codes
@@ -13,53 +25,57 @@ from kenthash.data.headers import expected_work
 from kenthash.data.pictures import BadPicture, Pixels, TooLarge
 from kenthash.encoders.stream import picture_vectors
 from kenthash.model.hasher import Hasher
-from kenthash.service.batching import Batcher, Code, Kind
+from kenthash.service.errors import ApiError, Overloaded
 from kenthash.service.metrics import Metrics
-from kenthash.service.problems import Problem
+from kenthash.service.pictures import Decoders
 from kenthash.service.settings import Settings
-from kenthash.service.workers import Decoders
 
-CACHED_CODES = 20_000  # of queries, in about 8 MB: the next page of an answer is not encoded again
+CACHED_CODES = 20_000  # of queries, in about 8 MB: the next page of an answer is not encoded a second time
+WAIT = 0.002  # seconds that a batch stays open for others to join
+Code = NDArray[np.uint8]
 
 
-class Encoding:
-    """What it hands on does not lead back to it: then a model that a reload has replaced is freed at once. The
-    collector, which finds circles, does not look at what was there when the server started."""
+class QueryEncoder:
+    """The batcher holds no reference back to it: so a model that a reload has replaced is freed at once. The garbage
+    collector, which would find a cycle, does not look at objects from before the server started."""
 
     def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
         self.hasher, self._settings, self._metrics, self._decoders = hasher, settings, metrics, decoders
         self._cache: LRUCache[tuple[str, bytes], Code] = LRUCache(CACHED_CODES)  # used in the event loop only
-        self.able = bool(hasher.config.encoder)  # to read words and pictures, not only vectors from elsewhere
-        encoder = hasher.encoder if self.able else None
-        self.texts = Kind("text", hasher.encode_texts, encoder.text_chunk if encoder else 1)
-        self.pictures = Kind("image", partial(_encode_pictures, hasher), encoder.picture_chunk if encoder else 1)
-        self.batcher = Batcher(settings.max_queue, partial(_report, metrics))
+        self.encodes = bool(hasher.config.encoder)  # words and pictures, not only vectors from elsewhere
+        encoder = hasher.encoder if self.encodes else None
+        self._texts = Kind("text", hasher.encode_texts, encoder.text_chunk if encoder else 1)
+        self._pictures = Kind("image", partial(_encode_pictures, hasher), encoder.picture_chunk if encoder else 1)
+        self._batcher = Batcher(settings.max_queue, partial(_report, metrics))
 
     def warm_up(self) -> None:
-        """The first batches are slow: they are not left to a user."""
-        if self.able:
+        """The first batches are slow: no user should wait for them."""
+        if self.encodes:
             self.hasher.encode_texts(["a picture"])
             self.hasher.encode_pictures(Image.new("RGB", (64, 64)))
 
+    @property
+    def alive(self) -> bool:
+        return self._batcher.alive
+
     async def text(self, text: str) -> Code:
-        self._check_able()
+        self._check_encodes()
         key = ("text", hashlib.sha256(text.encode()).digest())  # so that every entry takes as much memory
         if (code := self._cached(key)) is None:
-            code = await self.batcher.encode(self.texts, text)
-            self._cache[key] = code
+            code = self._cache[key] = await self._batcher.encode(self._texts, text)
         return code
 
     async def picture(self, content: bytes) -> Code:
-        self._check_able()
-        digest, work = await asyncio.to_thread(_look_at, content)
+        self._check_encodes()
+        digest, work = await asyncio.to_thread(_digest_and_work, content)
         key = ("image", digest)
         if (code := self._cached(key)) is None:
-            code = await self.batcher.encode(self.pictures, await self._decode(content, work))
-            self._cache[key] = code
+            pixels = await self._decode(content, work)
+            code = self._cache[key] = await self._batcher.encode(self._pictures, pixels)
         return code
 
     def close(self) -> None:
-        self.batcher.close()
+        self._batcher.close()
 
     def _cached(self, key: tuple[str, bytes]) -> Code | None:
         code = self._cache.get(key)
@@ -67,19 +83,19 @@ class Encoding:
             self._metrics.cached.labels("code").inc()
         return code
 
-    def _check_able(self) -> None:
-        if not self.able:
+    def _check_encodes(self) -> None:
+        if not self.encodes:
             detail = "this model was trained on vectors from elsewhere: search by the id of an item instead"
-            raise Problem("no-encoder", detail)
+            raise ApiError("no-encoder", detail)
 
     async def _decode(self, content: bytes, work: int) -> Pixels:
-        """A stranger's bytes to the pixels that the encoder takes."""
+        """An uploaded file to the pixels that the encoder takes."""
         try:
             return await self._decoders.square(content, work, self.hasher.encoder.square(), self._settings.max_pixels)
         except TooLarge as error:
-            raise Problem("too-large", f"a picture of {error.reason}: send a smaller one") from error
+            raise ApiError("too-large", f"a picture of {error.reason}: send a smaller one") from error
         except BadPicture as error:
-            raise Problem("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
+            raise ApiError("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
 
 
 def _encode_pictures(hasher: Hasher, squares: Sequence[Pixels]) -> Codes:
@@ -91,6 +107,97 @@ def _report(metrics: Metrics, kind: str, items: int, seconds: float) -> None:
     metrics.encode_seconds.labels(kind).inc(seconds)
 
 
-def _look_at(content: bytes) -> tuple[bytes, int]:
-    """What the cache knows a picture by, and how much work it is to decode."""
+def _digest_and_work(content: bytes) -> tuple[bytes, int]:
+    """The key of a picture in the cache, and how much work it is to decode."""
     return hashlib.sha256(content).digest(), expected_work(content)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of item is encoded, and the largest batch of it."""
+
+    name: str
+    encode: Callable[[Sequence[Any]], Codes]
+    max_batch: int
+
+
+@dataclass
+class _Job:
+    kind: Kind
+    item: Any
+    future: Future[Code] = field(default_factory=Future)
+
+
+class Batcher:
+    def __init__(self, max_queue: int, report: Callable[[str, int, float], None]) -> None:
+        """`report` is called for each batch with its kind, its number of items and its seconds."""
+        self.max_queue, self._report = max_queue, report
+        self._jobs: deque[_Job] = deque()
+        self._change = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="encoder", daemon=True)
+        self._thread.start()
+
+    async def encode(self, kind: Kind, item: Any) -> Code:
+        """The code of one item; Overloaded at once where the queue is full."""
+        with self._change:
+            if len(self._jobs) >= self.max_queue or self._closed:
+                raise Overloaded("too many queries to encode at once: try again in a second")
+            job = _Job(kind, item)
+            self._jobs.append(job)
+            self._change.notify()
+        return await asyncio.wrap_future(job.future)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Items that requests wait for are still encoded."""
+        with self._change:
+            self._closed = True
+            self._change.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            jobs = [job for job in batch if job.future.set_running_or_notify_cancel()]
+            if jobs:
+                self._encode(jobs)
+
+    def _next_batch(self) -> list[_Job]:
+        """All of one kind; empty when closed and done."""
+        with self._change:
+            while not self._jobs and not self._closed:
+                self._change.wait()
+            if self._jobs and not self._closed:
+                kind, until = self._jobs[0].kind, time.monotonic() + WAIT
+                while len(self._jobs) < kind.max_batch and (left := until - time.monotonic()) > 0:
+                    self._change.wait(left)
+            return _take_batch(self._jobs)
+
+    def _encode(self, jobs: list[_Job]) -> None:
+        kind, start = jobs[0].kind, time.perf_counter()
+        try:
+            codes = kind.encode([job.item for job in jobs])
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].future.set_exception(error)
+            else:  # one item is at fault: the others are encoded without it
+                for job in jobs:
+                    self._encode([job])
+            return
+        self._report(kind.name, len(jobs), time.perf_counter() - start)
+        for job, code in zip(jobs, codes, strict=True):
+            job.future.set_result(code)
+
+
+def _take_batch(queue: deque[_Job]) -> list[_Job]:
+    """From the front, jobs of the same kind as the first, up to its largest batch; the others keep their order."""
+    batch: list[_Job] = []
+    rest: list[_Job] = []
+    while queue and len(batch) < (batch or [queue[0]])[0].kind.max_batch:
+        job = queue.popleft()
+        (batch if not batch or job.kind is batch[0].kind else rest).append(job)
+    queue.extendleft(reversed(rest))
+    return batch

@@ -1,46 +1,145 @@
-"""What requests hold and answers give, as OpenAPI tells it. Answers are written as plain JSON, without passing here."""
+"""The bodies of requests and answers: from these models come validation, the OpenAPI description and /docs.
 
-from typing import Annotated, Any, Literal
+Answers are written as JSON directly, without passing through their models, which takes less processor time.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
+from fastapi import Request
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Json,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+
+from kenthash.errors import DataError
 from kenthash.search.filters import MAX_LENGTH
-from kenthash.search.index import MAX_ID
-from kenthash.service.settings import MAX_OFFSET, MAX_PAGE, MAX_TEXT
+from kenthash.search.index import MAX_ID, check_metadata
+from kenthash.service.errors import ApiError, invalid
+from kenthash.service.pictures import PRIVATE_KEYS
+
+MAX_TEXT = 2000  # characters of a query
+MAX_PAGE = 100  # hits of an answer
+MAX_OFFSET = 9_900
+MAX_LABELS = 1000  # of an answer
+MAX_FIELDS, MAX_FIELD = 16, 1 << 16  # of a form: the number of fields, and the bytes of one that is not a file
+MAX_JSON = 1 << 20  # bytes: more than any valid body has, and few enough to be parsed in the event loop
+
+JsonModel = TypeVar("JsonModel", bound=BaseModel)
+FormModel = TypeVar("FormModel", bound=BaseModel)
+
+
+class JsonOrForm(Generic[JsonModel, FormModel]):
+    """A request body that is JSON, or a form with a picture: its description, and how it is read."""
+
+    def __init__(self, json_model: type[JsonModel], form_model: type[FormModel]) -> None:
+        self.json_model, self.form_model = json_model, form_model
+
+    @property
+    def openapi(self) -> dict[str, Any]:
+        content = {
+            "application/json": {"schema": self.json_model.model_json_schema()},
+            "multipart/form-data": {"schema": self.form_model.model_json_schema()},
+        }
+        return {"requestBody": {"required": True, "content": content}}
+
+    async def read(self, request: Request) -> JsonModel | FormModel:
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if media_type == "multipart/form-data":
+                return self.form_model.model_validate(await _form_fields(request))  # numbers are read from text
+            if media_type != "application/json":
+                raise ApiError("media-type", "send application/json, or multipart/form-data with a picture as `image`")
+            body = await request.body()
+            if len(body) > MAX_JSON:
+                raise ApiError("too-large", f"JSON of more than {MAX_JSON >> 20} MiB: no valid body has as much")
+            return self.json_model.model_validate_json(body, strict=True)
+        except ValidationError as error:
+            raise invalid(error) from error
+
+
+async def _form_fields(request: Request) -> dict[str, str | bytes]:
+    fields: dict[str, str | bytes] = {}
+    try:
+        async with request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form:
+            for name, value in form.multi_items():
+                if isinstance(value, UploadFile) != (name == "image"):
+                    raise ApiError("invalid", f"{name[:60]}: the picture has to be a file part named `image`")
+                if name in fields:
+                    raise ApiError("invalid", f"{name[:60]}: sent twice")
+                fields[name] = await value.read() if isinstance(value, UploadFile) else value
+    except (HTTPException, MultiPartException, UnicodeDecodeError, KeyError, ValueError) as error:
+        raise ApiError("malformed", "the form cannot be read: send multipart/form-data with a boundary") from error
+    return {"image": b"", **fields}
+
+
+def _not_empty(image: bytes) -> bytes:
+    if not image:
+        raise PydanticCustomError("image", "send the content of the picture as a file part named `image`")
+    return image
+
+
+def _checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Checked as the index does, so that an error of the index is never the request's fault."""
+    try:
+        check_metadata("the item", metadata)
+    except DataError as error:
+        reason = str(error).partition(": ")[2]  # what follows the name of the item
+        raise PydanticCustomError("metadata", "{reason}", {"reason": reason}) from error
+    if reserved := [key for key in PRIVATE_KEYS if key in metadata]:
+        raise PydanticCustomError("metadata", "{key} is set by `kenthash index add` only", {"key": reserved[0]})
+    return metadata
+
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT, pattern=r"\S", description="What to look for, in words")]
-Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, description="An item: what is like it is looked for")]
-Value = str | int | float | bool | list[str] | None
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, description="An item: similar ones are found")]
+Upload = Annotated[bytes, AfterValidator(_not_empty)]
+CheckedMetadata = Annotated[dict[str, str | int | float | bool | list[str] | None], AfterValidator(_checked_metadata)]
 
 
-class Options(BaseModel):
+class SearchOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    k: int = Field(24, ge=1, le=MAX_PAGE, description="Hits of this page")
-    offset: int = Field(0, ge=0, le=MAX_OFFSET, description="Hits of the pages before")
-    radius: int | None = Field(None, ge=0, le=1024, description="Leave out what differs in more bits")
+    k: int = Field(24, ge=1, le=MAX_PAGE, description="The number of hits on this page")
+    offset: int = Field(0, ge=0, le=MAX_OFFSET, description="The number of hits on the pages before")
+    radius: int | None = Field(None, ge=0, le=1024, description="Leave out items that differ in more bits")
     filter: str | None = Field(
         None, max_length=MAX_LENGTH, description="On metadata: `labels has 'dog' and year >= 2020`"
     )
     find: Literal["pictures", "texts"] = Field("pictures", description="Whose codes are compared with the query's")
 
 
-class Query(Options):
+class SearchQuery(SearchOptions):
     """Exactly one of text and id."""
 
     text: Text | None = None
     id: Id | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> "Query":
+    def _exactly_one(self) -> Self:
         if (self.text is None) == (self.id is None):
-            raise ValueError("give one of: text, id, or a picture as multipart/form-data")
+            raise PydanticCustomError("query", "give one of: text, id, or a picture as multipart/form-data")
         return self
+
+
+class SearchForm(SearchOptions):
+    """A picture as the query."""
+
+    image: Upload
 
 
 class Hit(BaseModel):
     id: str
-    distance: int = Field(description="Bits that differ")
+    distance: int = Field(description="The number of bits that differ")
     code: str = Field(description="Hexadecimal; bit i of byte j is bit 8j+i of the code")
     labels: list[str]
     text: str | None
@@ -67,7 +166,7 @@ class Answer(BaseModel):
     k: int
     more: bool
     timing: Timing
-    looked_at: int | None = Field(description="Codes that the engine compared with the query's, where it says")
+    looked_at: int | None = Field(description="Codes that the engine compared with the query's, if it reports them")
     items: int
     bytes_per_item: int = Field(description="Of a code")
 
@@ -79,13 +178,24 @@ class NewItem(BaseModel):
 
     code: str | None = Field(None, pattern="^([0-9a-fA-F]{2})+$", max_length=256)
     text: Text | None = None
-    metadata: dict[str, Value] = Field(default_factory=dict)
+    metadata: CheckedMetadata = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one(self) -> "NewItem":
+    def _exactly_one(self) -> Self:
         if (self.code is None) == (self.text is None):
-            raise ValueError("give one of: code, text, or a picture as multipart/form-data")
+            raise PydanticCustomError("item", "give one of: code, text, or a picture as multipart/form-data")
         return self
+
+
+class NewItemForm(BaseModel):
+    """A picture as the new item."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    image: Upload
+    metadata: Annotated[Json[CheckedMetadata], WithJsonSchema({"type": "string", "description": "A JSON object"})] = (
+        Field(default_factory=dict)
+    )
 
 
 class ItemAnswer(BaseModel):
@@ -109,7 +219,7 @@ class StatsAnswer(BaseModel):
     engine: str
     items: int
     bits: int
-    bytes: int = Field(description="On disk, as far as the engine can say; else 0")
+    bytes: int = Field(description="On disk, if the engine reports it; else 0")
     bytes_per_item: int = Field(description="Of a code")
     model: dict[str, Any]
     encoder: str
@@ -122,11 +232,3 @@ class StatsAnswer(BaseModel):
 class Health(BaseModel):
     status: str
     key_required: bool
-
-
-class ItemFields(BaseModel):
-    """What a form may hold besides the picture."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    metadata: str = "{}"

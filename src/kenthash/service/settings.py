@@ -1,4 +1,4 @@
-"""What a service is allowed to do and to spend. The limits hold for each request unless said."""
+"""What a service may do and use. Limits are per request unless said otherwise."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,26 +7,20 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Settings:
     index: str  # a file, milvus://... or postgresql://...
-    model: Path | None = None  # by default the one noted in the index
+    model: Path | None = None  # default: the one noted in the index
     host: str = "127.0.0.1"
     port: int = 8000
     key: str | None = None
     writable: bool = False
     log_queries: bool = False
-    pictures: tuple[Path, ...] = ()  # folders outside which no picture is shown; by default those that were indexed
+    pictures: tuple[Path, ...] = ()  # only pictures below these folders are shown; default: below those indexed
     seconds: float = 30.0
     max_body: int = 20 << 20  # bytes
     max_pixels: int = 50_000_000  # of an uploaded picture
     upload_seconds: float = 2.5  # of processor time to decode it
     thumbnail_seconds: float = 3.5  # of processor time to decode a picture of the index, which may have more pixels
-    max_in_flight: int = 64  # requests at work at once, all together; more are told to come back
+    max_in_flight: int = 64  # requests processed at once; more are refused
     max_queue: int = 128  # texts and pictures that wait for the encoder
     thumbnail_bytes: int = 64 << 20  # of thumbnails kept in memory
     device: str = "auto"  # of the model: a GPU where there is one
-    threads: int = 2  # that search, and as many that open pictures
-
-
-MAX_TEXT = 2000  # characters of a query
-MAX_PAGE = 100  # hits of an answer
-MAX_OFFSET = 9_900
-MAX_LABELS = 1000  # of an answer
+    threads: int = 2  # that search, and as many that decode pictures

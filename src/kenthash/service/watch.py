@@ -1,7 +1,7 @@
-"""A look at the disk every second: new items are counted, and a new index or model is loaded beside the old one.
+"""Checks of the disk, once per second: new items are counted, and a new index or model is loaded beside the old one.
 
-SIGHUP asks for a reload at once. No request is lost by one: see `state`. One that fails is tried again, less and less
-often: its cause may go without a change on the disk, such as a database that was down.
+SIGHUP causes a reload at once. No request is lost by a reload: see `state`. A reload that failed is repeated at growing
+intervals: its cause may end without a change on the disk, such as a database that was down.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from pathlib import Path
 
 from kenthash.errors import KenthashError
 from kenthash.service import logs
-from kenthash.service.service import Service
+from kenthash.service.state import Service
 
-EVERY = 1.0  # seconds
-RETRY = 60.0  # seconds at most until a reload that failed is tried again
+INTERVAL = 1.0  # seconds
+MAX_RETRY = 60.0  # seconds until a failed reload is repeated
 
 
 @asynccontextmanager
 async def watching(service: Service) -> AsyncIterator[None]:
-    asked = asyncio.Event()
+    requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError, RuntimeError, ValueError, AttributeError):  # Windows; not the main thread
-        loop.add_signal_handler(signal.SIGHUP, asked.set)
-    task = asyncio.create_task(_watch(service, asked))
-    await asyncio.sleep(0)  # it has its first look before anything can change
+        loop.add_signal_handler(signal.SIGHUP, requested.set)
+    task = asyncio.create_task(_watch(service, requested))
+    await asyncio.sleep(0)  # the first check is made before anything can change
     try:
         yield
     finally:
@@ -36,26 +36,26 @@ async def watching(service: Service) -> AsyncIterator[None]:
             await task
 
 
-async def _watch(service: Service, asked: asyncio.Event) -> None:
+async def _watch(service: Service, requested: asyncio.Event) -> None:
     target, state = service.settings.index, service.state
-    known, content = _whole(target, state.served.folder), _content(target)
-    pause, retry_at = EVERY, math.inf
+    known_files, known_items = _files_state(target, state.current.folder), _items_state(target)
+    pause, retry_at = INTERVAL, math.inf
     while True:
         with suppress(TimeoutError):
-            await asyncio.wait_for(asked.wait(), EVERY)
-        seen, now = _whole(target, state.served.folder), _content(target)
-        changed = asked.is_set() or seen != known
+            await asyncio.wait_for(requested.wait(), INTERVAL)
+        files, items = _files_state(target, state.current.folder), _items_state(target)
+        changed = requested.is_set() or files != known_files
         if changed or time.monotonic() >= retry_at:
-            asked.clear()
-            pause = EVERY if changed else min(2 * pause, RETRY)
+            requested.clear()
+            pause = INTERVAL if changed else min(2 * pause, MAX_RETRY)
             retry_at = math.inf if await _reload(service) else time.monotonic() + pause
-            known, content = seen, now
-        elif now != content and await _refresh(service):
-            content = now
+            known_files, known_items = files, items
+        elif items != known_items and await _refresh(service):
+            known_items = items
 
 
 async def _reload(service: Service) -> bool:
-    """Whether it could be done."""
+    """Whether it succeeded."""
     try:
         await asyncio.to_thread(service.state.reload)
     except Exception as error:
@@ -66,36 +66,36 @@ async def _reload(service: Service) -> bool:
             logs.failure("reload failed: the old index and model stay", error)
         return False
     service.metrics.reloads.labels("done").inc()
-    logs.info("reloaded", items=service.state.served.stats.items)
+    logs.info("reloaded", items=service.state.current.stats.items)
     return True
 
 
 async def _refresh(service: Service) -> bool:
-    """Whether it could be done; if not, the next look tries again."""
-    with service.state.use() as served:
+    """Whether it succeeded; if not, the next check repeats it."""
+    with service.state.use() as current:
         try:
-            # By a thread that searches: each one that asks an index keeps a connection with a cache of its own.
-            await service.searchers.run(served.refresh)
-        except Exception as error:  # which must not end the watch
-            logs.warning("the index could not be looked at", error=str(error))
+            # By a thread that searches: each thread that uses an index keeps a connection with a cache of its own.
+            await service.searchers.run(current.refresh)
+        except Exception as error:  # which must not end the checks
+            logs.warning("the index could not be read", error=str(error))
             return False
         return True
 
 
-def _whole(target: str, model: Path) -> list[tuple[int, ...]]:
-    """What tells that the index or the model was replaced: not that items came or went, which needs no reload."""
-    marks = [_mark(model / "config.json"), _mark(model / "model.safetensors")]
-    return marks if "://" in target else [*marks, _mark(Path(target))[:1]]
+def _files_state(target: str, model: Path) -> list[tuple[int, ...]]:
+    """Changes when the index or the model is replaced, not when items are added or removed, which needs no reload."""
+    states = [_file_state(model / "config.json"), _file_state(model / "model.safetensors")]
+    return states if "://" in target else [*states, _file_state(Path(target))[:1]]
 
 
-def _content(target: str) -> list[tuple[int, ...]]:
-    """What tells that a local index has other items."""
-    return [] if "://" in target else [_mark(Path(target)), _mark(Path(f"{target}-wal"))]
+def _items_state(target: str) -> list[tuple[int, ...]]:
+    """Changes with the items of a local index."""
+    return [] if "://" in target else [_file_state(Path(target)), _file_state(Path(f"{target}-wal"))]
 
 
-def _mark(file: Path) -> tuple[int, ...]:
+def _file_state(file: Path) -> tuple[int, ...]:
     try:
-        about = file.stat()
+        stat = file.stat()
     except OSError:
         return ()
-    return about.st_ino, about.st_mtime_ns, about.st_size
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

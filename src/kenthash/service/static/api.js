@@ -1,4 +1,4 @@
-// The service, as functions. Whatever goes wrong is a Problem with a title and one line that says what to do.
+// The service, as functions. Every failure is an ApiError with a title and one line that says what to do.
 
 const STORE = "kenthash-key";
 let held = null;
@@ -8,7 +8,7 @@ try {
   // No storage: the key lives as long as the page.
 }
 
-export class Problem extends Error {
+export class ApiError extends Error {
   constructor(status, title, detail) {
     super(detail);
     this.status = status;
@@ -30,7 +30,7 @@ export function keepKey(key) {
 
 const headers = () => (held ? { Authorization: `Bearer ${held}` } : {});
 
-async function problemOf(response) {
+async function errorOf(response) {
   let said = {};
   try {
     said = await response.json();
@@ -40,7 +40,7 @@ async function problemOf(response) {
   const wait = response.headers.get("Retry-After");
   const detail = said.detail ?? `The service answered with status ${response.status}. Try again, or look at its log.`;
   const later = response.status === 503 && wait ? ` Try again in ${wait} s.` : "";
-  return new Problem(response.status, said.title ?? "That did not work", `${detail}${later}`);
+  return new ApiError(response.status, said.title ?? "That did not work", `${detail}${later}`);
 }
 
 async function ask(path, options = {}) {
@@ -50,9 +50,9 @@ async function ask(path, options = {}) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     const detail = "Check that `kenthash serve` is still running and that you are connected, then try again.";
-    throw new Problem(0, "The service cannot be reached", detail);
+    throw new ApiError(0, "The service cannot be reached", detail);
   }
-  if (!response.ok) throw await problemOf(response);
+  if (!response.ok) throw await errorOf(response);
   return response;
 }
 
