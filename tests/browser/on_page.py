@@ -23,7 +23,7 @@ def shown(page: Any) -> list[tuple[int, str]]:
     return list(zip(distances(page), ids(page), strict=True))
 
 
-def settled(page: Any, count: int | None = None) -> None:
+def wait_for_cards(page: Any, count: int | None = None) -> None:
     """Wait until the answer is there: so many cards, or any."""
     page.wait_for_selector("#results[aria-busy=false]")
     if count is None:
@@ -37,7 +37,7 @@ def ask(page: Any, words: str) -> dict[str, Any]:
     page.locator("#words").fill(words)
     with page.expect_response(lambda response: words in (response.request.post_data or "")) as answer:
         page.keyboard.press("Enter")
-    settled(page)
+    wait_for_cards(page)
     told: dict[str, Any] = answer.value.json()
     return told
 

@@ -34,7 +34,7 @@ class Collection:
     codes: Codes = field(repr=False)
     metadata: list[dict[str, Any]] = field(repr=False)
 
-    def nearest(self, code: np.ndarray, where: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[tuple]:
+    def nearest(self, code: Codes, where: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[tuple[int, str]]:
         """(distance, id) of all items, nearest first: XOR, count, sort."""
         distances = np.unpackbits(self.codes ^ code, axis=1).sum(axis=1).tolist()
         rows = zip(distances, self.ids, self.metadata, strict=True)
@@ -57,7 +57,7 @@ def make_collection(folder: Path) -> Collection:
         assign_model(index, folder / "model")
         sync_folder(index, walk_folder(folder / "scenes"), hasher.encode_files)
         add_texts(index, hasher.encode_texts)
-        items = index.get(index.list_ids())
+        items = [item for item in index.get(index.list_ids()) if item]
     codes = np.stack([item.code for item in items])
     metadata = [item.metadata for item in items]
     return Collection(folder / "scenes.kh", folder / "scenes", hasher, [item.id for item in items], codes, metadata)

@@ -1,22 +1,24 @@
 """Searching with the page as people do, each answer against a brute-force search of the same codes."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from on_page import KEY, ask, distances, ids, loaded, query, settled, shown
-from scenes_index import HOSTILE, ITEMS, QUOTED
+from on_page import KEY, ask, distances, ids, loaded, query, shown, wait_for_cards
+from scenes_index import HOSTILE, ITEMS, QUOTED, Collection
 
 PAGE = 24
 WORDS = "two dogs in the park"
 
 
-def notice(page):
+def notice(page: Any) -> str:
     page.locator("#notice h2").wait_for()
-    return page.locator("#notice").inner_text()
+    return str(page.locator("#notice").inner_text())
 
 
-def test_words_find_what_their_code_is_nearest_to(page, url, collection):
+def test_words_find_what_their_code_is_nearest_to(page: Any, url: str, collection: Collection) -> None:
     page.goto(url)
     ask(page, WORDS)
     expected = collection.nearest(collection.hasher.encode_texts([WORDS])[0])
@@ -26,30 +28,30 @@ def test_words_find_what_their_code_is_nearest_to(page, url, collection):
     assert loaded(page.locator(".card img").first) and loaded(page.locator(".card img").last)
 
 
-def test_more_goes_on_to_the_end(page, url, collection):
+def test_more_goes_on_to_the_end(page: Any, url: str, collection: Collection) -> None:
     page.goto(f"{url}?q={WORDS}")
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     more = page.get_by_role("button", name="Show more")
     for count in (2 * PAGE, ITEMS):
         more.click()
-        settled(page, count)
+        wait_for_cards(page, count)
     assert shown(page) == collection.nearest(collection.hasher.encode_texts([WORDS])[0])
     assert more.is_hidden()
     page.reload()  # the address remembers how far one had read
-    settled(page, ITEMS)
+    wait_for_cards(page, ITEMS)
     page.goto(f"{url}?q={WORDS}")
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     with page.expect_response("**/search"), page.expect_response("**/search"):
         more.evaluate("button => { button.click(); button.click(); }")  # in a hurry: no hit comes twice for it
     page.wait_for_load_state("networkidle")
-    settled(page, 2 * PAGE)
+    wait_for_cards(page, 2 * PAGE)
     assert len(set(ids(page))) == 2 * PAGE
 
 
-def test_an_uploaded_picture_finds_itself(page, url, collection):
+def test_an_uploaded_picture_finds_itself(page: Any, url: str, collection: Collection) -> None:
     page.goto(url)
     page.locator("#file").set_input_files(collection.pictures / "pictures" / "000007.jpg")
-    settled(page)
+    wait_for_cards(page)
     assert shown(page)[0] == (0, "scenes/pictures/000007.jpg")
     assert "000007.jpg" in page.locator("#pill").inner_text()
     page.reload()  # a file is not part of a link: the page says what to do instead
@@ -58,10 +60,10 @@ def test_an_uploaded_picture_finds_itself(page, url, collection):
     page.get_by_role("heading", name="Find pictures").wait_for()
 
 
-def test_a_pasted_and_a_dropped_picture(page, url, collection):
+def test_a_pasted_and_a_dropped_picture(page: Any, url: str, collection: Collection) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{url}?like=scenes/pictures/000003.jpg")
-    settled(page)
+    wait_for_cards(page)
     # The browser itself turns the picture into pixels and back, so that its code is near, not equal.
     page.evaluate("""async () => {
         const response = await fetch("items/scenes%2Fpictures%2F000011.jpg/image");
@@ -73,7 +75,7 @@ def test_a_pasted_and_a_dropped_picture(page, url, collection):
     }""")
     with page.expect_response("**/search"):
         page.keyboard.press("Control+V")
-    settled(page)
+    wait_for_cards(page)
     assert ids(page)[0] == "scenes/pictures/000011.jpg" and distances(page)[0] <= 2
     carried = page.evaluate_handle("""async () => {
         const blob = await (await fetch("items/scenes%2Fpictures%2F000012.jpg/image")).blob();
@@ -85,19 +87,21 @@ def test_a_pasted_and_a_dropped_picture(page, url, collection):
     assert page.get_by_text("Drop the picture").is_visible()
     with page.expect_response("**/search"):
         page.dispatch_event("main", "drop", {"dataTransfer": carried})
-    settled(page)
+    wait_for_cards(page)
     assert page.get_by_text("Drop the picture").is_hidden()
     assert shown(page)[0] == (0, "scenes/pictures/000012.jpg")
 
 
-def test_similar_then_back_forward_and_a_shared_link(page, new_page, url, collection):
+def test_similar_then_back_forward_and_a_shared_link(
+    page: Any, new_page: Callable[..., Any], url: str, collection: Collection
+) -> None:
     page.goto(f"{url}?q={WORDS}")
-    settled(page)
+    wait_for_cards(page)
     first = shown(page)
     chosen = first[2][1]
     page.locator(".hit").nth(2).click()
     page.wait_for_url("**/?like=*")
-    settled(page)
+    wait_for_cards(page)
     code = collection.codes[collection.ids.index(chosen)]
     similar = [row for row in collection.nearest(code) if row[1] != chosen][:PAGE]
     assert shown(page) == similar
@@ -106,16 +110,16 @@ def test_similar_then_back_forward_and_a_shared_link(page, new_page, url, collec
     assert shown(page) == first and page.locator("#words").input_value() == WORDS
     page.go_forward()
     page.locator("#pill .name").wait_for()
-    settled(page)
+    wait_for_cards(page)
     other = new_page()
     other.goto(page.url)
-    settled(other)
+    wait_for_cards(other)
     assert shown(other) == similar
 
 
-def test_chips_and_expressions_filter(page, url, collection):
+def test_chips_and_expressions_filter(page: Any, url: str, collection: Collection) -> None:
     page.goto(f"{url}?q={WORDS}")
-    settled(page)
+    wait_for_cards(page)
     code = collection.hasher.encode_texts([WORDS])[0]
     labels = [entry["labels"] for entry in collection.metadata]
     together = next(found for found in labels if "person" in found and len(found) > 2 and QUOTED not in found)
@@ -124,35 +128,36 @@ def test_chips_and_expressions_filter(page, url, collection):
     for wanted in (["person"], ["person", other]):
         with page.expect_response("**/search"):
             page.locator(f'#chips [data-label="{wanted[-1]}"]').click()
-        settled(page)
-        expected = collection.nearest(code, lambda entry, wanted=wanted: set(wanted) <= set(entry["labels"]))
+        wait_for_cards(page)
+        labelled = {id for id, own in zip(collection.ids, labels, strict=True) if set(wanted) <= set(own)}
+        expected = [row for row in collection.nearest(code) if row[1] in labelled]
         assert shown(page) == expected[:PAGE] and query(page)["label"] == wanted
     page.get_by_role("button", name="Clear the filters").click()
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     page.locator(f"""#chips [data-label="{QUOTED.replace("'", chr(92) + "'")}"]""").click()
-    settled(page, 3)
+    wait_for_cards(page, 3)
     place = collection.metadata[5]["place"]
     page.get_by_role("button", name="Clear the filters").click()
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     page.get_by_role("button", name="Filter expression").click()
     page.locator("#filter").fill(f"place = '{place}'")
     with page.expect_response("**/search"):
         page.keyboard.press("Enter")
-    settled(page)
+    wait_for_cards(page)
     assert shown(page) == collection.nearest(code, lambda entry: entry["place"] == place)[:PAGE]
     page.locator("#filter").fill("place beach")
     page.get_by_role("button", name="Apply").click()
     assert "position 7" in notice(page)
     page.locator("#notice").get_by_role("button", name="Clear the filters").click()
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     assert "filter" not in query(page) and page.locator("#notice h2").count() == 0
 
 
-def test_the_other_direction_finds_texts_by_a_picture(page, url, collection):
+def test_the_other_direction_finds_texts_by_a_picture(page: Any, url: str, collection: Collection) -> None:
     page.goto(url)
     page.get_by_role("radio", name="Texts").check()
     page.locator("#file").set_input_files(collection.pictures / "pictures" / "000007.jpg")
-    settled(page)
+    wait_for_cards(page)
     code = collection.codes[collection.ids.index("scenes/pictures/000007.jpg")]
     best = []
     for name, entry in zip(collection.ids, collection.metadata, strict=True):
@@ -172,26 +177,28 @@ def test_the_other_direction_finds_texts_by_a_picture(page, url, collection):
         ("notes.txt", "text/plain", b"words", "notes.txt is not a picture"),
     ],
 )
-def test_a_bad_upload_says_so_and_the_next_one_works(page, url, collection, name, kind, content, message):
+def test_a_bad_upload_says_so_and_the_next_one_works(
+    page: Any, url: str, collection: Collection, name: str, kind: str, content: bytes, message: str
+) -> None:
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()
     page.locator("#file").set_input_files({"name": name, "mimeType": kind, "buffer": content})
     assert re.search(rf"{message}.*\n.*JPEG", notice(page), re.DOTALL)
     page.locator("#file").set_input_files(collection.pictures / "pictures" / "000001.jpg")
-    settled(page)
+    wait_for_cards(page)
     assert distances(page)[0] == 0 and page.locator("#notice h2").count() == 0
 
 
-def test_what_comes_from_outside_stays_text(page, url):
+def test_what_comes_from_outside_stays_text(page: Any, url: str) -> None:
     page.goto(f"{url}?like=scenes/pictures/000001.jpg&label={QUOTED}")
-    settled(page)
+    wait_for_cards(page)
     assert HOSTILE in page.locator(".caption").all_inner_texts()
     page.locator(".card", has_text="onerror").locator(".closer").click()
     assert page.locator("#viewer-title").inner_text() == HOSTILE
     assert page.title() != "owned" and page.locator("main b, main i").count() == 0
 
 
-def test_a_key_is_asked_for_kept_for_the_tab_and_sent_with_pictures(page, locked_url):
+def test_a_key_is_asked_for_kept_for_the_tab_and_sent_with_pictures(page: Any, locked_url: str) -> None:
     page.goto(f"{locked_url}?q={WORDS}")
     field = page.get_by_label("Key", exact=True)
     field.fill("a wrong key of enough length")
@@ -200,17 +207,17 @@ def test_a_key_is_asked_for_kept_for_the_tab_and_sent_with_pictures(page, locked
     assert page.locator(".card").count() == 0
     field.fill(KEY)
     page.keyboard.press("Enter")
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     image = page.locator(".card img").first
     page.locator(".card img[src^='blob:']").first.wait_for()
     assert loaded(image)
     page.reload()
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
     kept = page.evaluate("() => [Object.values(sessionStorage), Object.values(localStorage), location.href]")
     assert kept[0] == [KEY] and KEY not in str(kept[1:])
 
 
-def test_a_service_that_is_gone_is_told_and_tried_again(page, url):
+def test_a_service_that_is_gone_is_told_and_tried_again(page: Any, url: str) -> None:
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()
     page.route("**/search", lambda route: route.fulfill(status=503, headers={"Retry-After": "3"}, body="busy"))
@@ -219,10 +226,10 @@ def test_a_service_that_is_gone_is_told_and_tried_again(page, url):
     assert "Try again in 3 s" in notice(page)
     page.unroute("**/search")
     page.locator("#notice").get_by_role("button", name="Try again").click()
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)
 
 
-def test_a_page_of_another_site_gets_no_search(page, url):
+def test_a_page_of_another_site_gets_no_search(page: Any, url: str) -> None:
     """A real browser says where a form comes from, which it sends without asking first; a link is followed."""
     elsewhere = "http://localhost:54321/"
     form = f"""<form method=post enctype=multipart/form-data action="{url}search"><input name=image><button>Go</button>
@@ -234,4 +241,4 @@ def test_a_page_of_another_site_gets_no_search(page, url):
     assert answer.value.status == 403
     page.goto(elsewhere)
     page.get_by_text("a link").click()
-    settled(page, PAGE)
+    wait_for_cards(page, PAGE)

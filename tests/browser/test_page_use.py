@@ -3,10 +3,13 @@
 Every view leaves a picture in artifacts/screenshots.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from on_page import ask, distances, ids, settled
+from on_page import ask, distances, ids, wait_for_cards
+from scenes_index import Collection
 
 from components import need
 
@@ -17,51 +20,51 @@ DARK = {"color_scheme": "dark"}
 WIDE = {"width": 2200, "height": 1200}
 
 
-def found(page, url):
+def found(page: Any, url: str) -> None:
     page.goto(f"{url}?q={WORDS}")
-    settled(page)
+    wait_for_cards(page)
 
 
-def start(page, url):
+def start(page: Any, url: str) -> None:
     page.goto(url)
     page.locator("#taste img").first.wait_for()
 
 
-def drawer(page, url):
+def drawer(page: Any, url: str) -> None:
     found(page, url)
     page.locator(".distance").nth(1).click()
 
 
-def viewer(page, url):
+def viewer(page: Any, url: str) -> None:
     found(page, url)
     page.locator(".closer").nth(1).click()
     page.locator("#viewer img[src]").wait_for()
 
 
-def texts(page, url):
+def texts(page: Any, url: str) -> None:
     start(page, url)
     page.get_by_role("radio", name="Texts").check()
     ask(page, WORDS)
 
 
-def filtered(page, url):
+def filtered(page: Any, url: str) -> None:
     page.goto(f"{url}?like=scenes/pictures/000002.jpg&label=person&filter=place is not null")
-    settled(page)
+    wait_for_cards(page)
 
 
-def empty(page, url):
+def empty(page: Any, url: str) -> None:
     page.goto(f"{url}?q={WORDS}&filter=place = 'nowhere'")
     page.locator("#notice h2").wait_for()
 
 
-def error(page, url):
+def error(page: Any, url: str) -> None:
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()
     page.locator("#file").set_input_files({"name": "holiday.jpg", "mimeType": "image/jpeg", "buffer": b"nothing"})
     page.locator("#notice.error h2").wait_for()
 
 
-def keys(page, url):
+def keys(page: Any, url: str) -> None:
     start(page, url)
     page.keyboard.press("?")
 
@@ -96,7 +99,9 @@ VIEWS = [
 
 
 @pytest.mark.parametrize(("view", "name", "options"), VIEWS, ids=[f"{view.__name__}-{name}" for view, name, _ in VIEWS])
-def test_a_view_is_accessible_and_fits(new_page, url, view, name, options):
+def test_a_view_is_accessible_and_fits(
+    new_page: Callable[..., Any], url: str, view: Callable[[Any, str], None], name: str, options: dict[str, Any]
+) -> None:
     axe = need("axe_playwright_python.sync_playwright").Axe()
     page = new_page(**options, reduced_motion="reduce")
     view(page, url)
@@ -112,9 +117,11 @@ def test_a_view_is_accessible_and_fits(new_page, url, view, name, options):
     assert page.evaluate(OVERLAPS) == []
 
 
-def test_the_theme_follows_the_system_until_one_is_chosen(new_page, url):
-    def brightness(page):
-        return page.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number)")
+def test_the_theme_follows_the_system_until_one_is_chosen(new_page: Callable[..., Any], url: str) -> None:
+    def brightness(page: Any) -> list[int]:
+        return list(
+            page.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number)")
+        )
 
     page = new_page(**DARK)
     page.goto(url)
@@ -125,7 +132,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(new_page, url):
     assert min(brightness(page)[:3]) > 200
 
 
-def test_nothing_moves_when_pictures_come_in(page, url):
+def test_nothing_moves_when_pictures_come_in(page: Any, url: str) -> None:
     page.add_init_script("""
         window.shift = 0;
         const add = (list) => { for (const entry of list.getEntries()) window.shift += entry.value; };
@@ -140,7 +147,7 @@ def test_nothing_moves_when_pictures_come_in(page, url):
     assert set(sizes) - {""} == {"?size=256"}
 
 
-def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page, url):
+def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page: Any, url: str) -> None:
     page.route("**/image", lambda route: route.fulfill(status=200, content_type="image/heif", body="no picture here"))
     found(page, url)
     with page.expect_response("**/image"):
@@ -150,19 +157,19 @@ def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page, url
     assert page.locator("#viewer-image").is_visible() and page.locator("#viewer-missing").is_hidden()
 
 
-def test_everything_by_keyboard(page, url):
+def test_everything_by_keyboard(page: Any, url: str) -> None:
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()
     page.keyboard.press("/")
     page.keyboard.type(WORDS)
     with page.expect_response("**/search"):
         page.keyboard.press("Enter")
-    settled(page)
+    wait_for_cards(page)
     order, cards = ids(page), page.locator(".card")
     columns = cards.evaluate_all("cards => cards.filter((card) => card.offsetTop === cards[0].offsetTop).length")
 
-    def focused():
-        return cards.evaluate_all("cards => cards.findIndex((card) => card.contains(document.activeElement))")
+    def focused() -> int:
+        return int(cards.evaluate_all("cards => cards.findIndex((card) => card.contains(document.activeElement))"))
 
     steps = [("ArrowDown", 0), ("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0)]
     for key, place in [*steps, ("End", len(order) - 1), ("Home", 0), ("ArrowRight", 1)]:
@@ -186,14 +193,14 @@ def test_everything_by_keyboard(page, url):
     with page.expect_response("**/search"):
         page.keyboard.press("Enter")
     page.wait_for_url("**/?like=*")
-    settled(page)
+    wait_for_cards(page)
     page.wait_for_function("() => document.activeElement.closest('.card') === document.querySelector('.card')")
     page.keyboard.press("ArrowUp")
     assert page.evaluate("() => document.activeElement.id") == "words"
 
 
 @pytest.mark.parametrize("find", ["pictures", "texts"])
-def test_the_drawer_tells_the_truth(page, url, collection, find):
+def test_the_drawer_tells_the_truth(page: Any, url: str, collection: Collection, find: str) -> None:
     page.goto(url)
     page.get_by_role("radio", name=find).check()
     told = ask(page, WORDS)
