@@ -10,6 +10,7 @@ data, for all lengths and heads (docs/findings.md):
   for codes z and μ that differ in d bits. The hinge sees differences of scores, which grow with κ, so m is relative to
   κ₀: it is given in bits, and one bit is worth 2κ₀/K. With the m = 0.3 of public code and κ₀ = 10 a pair is content at
   a difference of 0.03 in its cosines, and the classes' mean directions merge;
+- the first β is not printed either. It starts at 0.1, close to no shape, and grows where the data asks for one;
 - irrelevance has DSPH's threshold, and is over all pairs without a common label, as printed;
 - the proxies have their own rate, which decays with that of the heads;
 - the uniform term is a mean over the batch, where the paper prints a trace, that is a sum.
@@ -43,7 +44,7 @@ class Settings:
     margin_bits: float = 32.0  # the margin of the triplet term in bits, each 2κ₀/K in scores
     margin: float | None = None  # the margin m itself, instead of margin_bits
     concentration: float | None = None  # κ₀, at the start; points keep it; None is K/2
-    shape: float = 1.0  # β₀, at the start
+    shape: float = 0.1  # β₀, at the start
     axes: int | None = None  # N_axes; None is the paper's K/8
     proxy: Kind = "kent"
     frame: Frame = "thin"  # the same frames from fewer parameters, or the paper's K×K matrix
@@ -60,7 +61,7 @@ class Kdph(Method):
     title = "KDPH"
     citation = "Zhu et al., Absorbing Gradient Conflicts: Kent Distributions for Cross-Modal Hashing, IJCAI 2026"
     fidelity = "paper"
-    changes = "first κ K/2, margin 32 bits, irrelevance with DSPH's threshold, the proxies' own rate with decay"
+    changes = "first κ K/2, first β 0.1, margin 32 bits, DSPH's threshold in irrelevance, an own rate for the proxies"
     settings_class = Settings
     recipe: ClassVar[dict[str, Any]] = {
         "proxy_optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 5e-4, "warmup": 0.0, "decay": "cosine"},

@@ -53,7 +53,7 @@ def variants() -> list[Variant]:
         Variant("kdph-printed-mean", "with the mean for the trace", mean, "kdph-printed"),
         Variant("kdph-printed-threshold", "and a threshold in irrelevance", threshold, "kdph-printed-mean"),
         Variant("kdph-printed-rate", "and the proxies' own rate", rate, "kdph-printed-threshold"),
-        Variant("kdph", "and first κ and margin: our KDPH", kdph(), "kdph-printed-rate"),
+        Variant("kdph", "and first κ, first β and margin: our KDPH", kdph(), "kdph-printed-rate"),
         Variant("kdph-constant", "without decay of the proxies' rate", constant, "kdph"),
         Variant("kdph-multi-label", "irrelevance of multi-label pairs only", kdph(pairs="multi-label"), "kdph"),
         Variant("kdph-no-proxies", "without the proxy term", kdph(proxies=0.0), "kdph"),
