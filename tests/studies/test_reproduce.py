@@ -49,10 +49,9 @@ SETTINGS = {
     "κ₀": {v: "kdph" if v == "8" else f"kdph-concentration-{v}" for v in ("1", "4", "8", "16")},
 }
 CONFLICTS = [
-    f"kdph{kind}{condition}-{bits}-0"
-    for kind in ("", "-vmf", "-point")
-    for bits, names in ((BITS, ("", "-noise0.2", "-noise0.4", "-noise0.6", "-few10")), (8, ("", "-noise0.4")))
-    for condition in names
+    f"kdph{kind}{condition}-{BITS}-0"
+    for kind in ("", "-vmf", "-matched", "-point")
+    for condition in ("", "-noise0.6", "-few10")
 ]
 
 
@@ -111,7 +110,8 @@ def test_all_targets_write_tables_and_pictures(study: Study, told: str) -> None:
 
 def test_runs_have_their_names(study: Study, told: str) -> None:
     settings = [name for names in SETTINGS.values() for name in names.values()]
-    names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide")} | set(CONFLICTS)
+    names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide", "dsph-tuned")}
+    names |= set(CONFLICTS)
     assert {path.name for path in (study.out / "runs").iterdir()} == names
 
 
@@ -149,17 +149,23 @@ def test_the_sensitivity_is_that_of_its_runs(study: Study, told: str) -> None:
 
 def test_the_leads_are_those_of_their_runs(study: Study, told: str) -> None:
     """Of KDPH over DSPH with either head, and of the Kent shape under every condition."""
-    for row, end in zip(table(study, "baseline"), ("", "-wide"), strict=True):
-        dsph, kdph = (float(np.mean(metrics(study, f"{name}{end}")[:2])) for name in ("dsph", "kdph"))
-        assert [float(row["DSPH"]), float(row["KDPH"])] == pytest.approx([dsph, kdph], abs=1e-6)
-        assert float(row["Lead"].replace("−", "-")) == pytest.approx(kdph - dsph, abs=1e-4)
-        assert float(row["p"]) == 1  # one seed tells nothing
+    runs = (("dsph", "dsph-tuned", "kdph"), ("dsph-wide", "dsph-wide", "kdph-wide"))
+    for row, names in zip(table(study, "baseline"), runs, strict=True):
+        maps = [float(np.mean(metrics(study, name)[:2])) for name in names]
+        assert [float(row[column]) for column in ("DSPH", "DSPH tuned", "KDPH")] == pytest.approx(maps, abs=1e-6)
+        for rival, own in zip(("DSPH", "DSPH tuned"), maps[:2], strict=True):
+            assert float(row[f"Lead over {rival}"].replace("−", "-")) == pytest.approx(maps[2] - own, abs=1e-4)
+            assert float(row[f"p, Holm, {rival}"]) == 1  # one seed tells nothing
     rows = {row["Condition"]: row for row in table(study, "conflicts")}
-    assert len(rows) == len(CONFLICTS) / 3
-    noisy = rows[f"{BITS} bits, 40% noisy"]
-    kent, vmf = (float(np.mean(metrics(study, f"{name}-noise0.4")[:2])) for name in ("kdph", "kdph-vmf"))
-    assert [float(noisy["Kent"]), float(noisy["vMF (β = 0)"])] == pytest.approx([kent, vmf], abs=1e-6)
-    assert float(noisy["Kent − vMF"].replace("−", "-")) == pytest.approx(kent - vmf, abs=1e-4)
+    assert len(rows) == len(CONFLICTS) / 4
+    noisy = rows[f"{BITS} bits, 60% noisy"]
+    kent, vmf, point = (
+        float(np.mean(metrics(study, f"{name}-noise0.6")[:2])) for name in ("kdph", "kdph-vmf", "kdph-matched")
+    )
+    figures = [float(noisy[column]) for column in ("Kent", "vMF (β = 0)", "point, scale 2κ₀")]
+    assert figures == pytest.approx([kent, vmf, point], abs=1e-6)
+    for column, lead in (("Kent − vMF", kent - vmf), ("vMF − point", vmf - point), ("Kent − point", kent - point)):
+        assert float(noisy[column].replace("−", "-")) == pytest.approx(lead, abs=1e-4)
 
 
 def test_the_causes_are_those_of_their_runs(study: Study, told: str) -> None:
