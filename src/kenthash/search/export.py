@@ -116,7 +116,7 @@ def _write_items(index: Index, folder: Path) -> Codes:
 
 
 def _export_parquet(index: Index, out: Path) -> int:
-    pyarrow, parquet = _import("pyarrow", "pyarrow"), _import("pyarrow.parquet", "pyarrow")
+    pyarrow, parquet = _import("pyarrow", "'kenthash[parquet]'"), _import("pyarrow.parquet", "'kenthash[parquet]'")
     fields = [("id", pyarrow.string()), ("code", pyarrow.binary(index.bits // 8)), ("metadata", pyarrow.string())]
     schema = pyarrow.schema([pyarrow.field(name, kind, nullable=False) for name, kind in fields])
     count = 0
@@ -131,7 +131,7 @@ def _export_parquet(index: Index, out: Path) -> int:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], Codes, list[Metadata]]:
-    pyarrow, parquet = _import("pyarrow", "pyarrow"), _import("pyarrow.parquet", "pyarrow")
+    pyarrow, parquet = _import("pyarrow", "'kenthash[parquet]'"), _import("pyarrow.parquet", "'kenthash[parquet]'")
     try:
         table = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:

@@ -46,7 +46,7 @@ try:
     from pymilvus import DataType, MilvusClient
     from pymilvus.exceptions import MilvusException
 except ImportError as error:
-    raise KenthashError("an index on Milvus needs its client: pip install pymilvus") from error
+    raise KenthashError("an index on Milvus needs its client: pip install 'kenthash[milvus]'") from error
 
 FORMAT, TEXTS_FORMAT = "kenthash index, format 1", "kenthash texts, format 1"
 NOTE = "kenthash.note."

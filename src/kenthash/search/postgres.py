@@ -27,7 +27,7 @@ try:
     import psycopg
     from psycopg import sql
 except ImportError as error:
-    raise KenthashError("an index in PostgreSQL needs its client: pip install 'psycopg[binary]'") from error
+    raise KenthashError("an index in PostgreSQL needs its client: pip install 'kenthash[postgres]'") from error
 
 FORMAT = "kenthash index 1"
 ROWS = "kenthash rows"  # a temporary table; the space keeps it apart from the tables of indexes
