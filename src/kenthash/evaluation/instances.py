@@ -103,6 +103,13 @@ def instance_ndcg(
     """Mean NDCG@k with three grades: 2 for a row of the query's own item, 1 for one that shares a label, else 0.
 
     Ties count by expectation. Queries without an own or related row are left out.
+
+    The own row is second, behind one that shares the only label, so this is (1 + 3/log₂3) / (3 + 1/log₂3):
+
+        >>> query, database, items = np.uint8([[0]]), np.uint8([[0], [1]]), np.array([8, 7])
+        >>> labels = np.ones((2, 1), np.uint8)
+        >>> round(instance_ndcg(query, database, items[1:], items, labels[:1], labels), 4)
+        0.7967
     """
     check_cutoffs([k])
     for side, codes, items in (("query", queries, query_items), ("database", database, database_items)):

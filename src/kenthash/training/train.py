@@ -44,6 +44,21 @@ def train_run(
 
     With `record`, proxies and a sample of outputs are kept after every epoch (`training/record.py`).
     Returns whether this is the first process of its group, which is the one to report.
+
+    Example, of 80 items with four labels whose vectors are the labels:
+
+        >>> from tempfile import mkdtemp
+        >>> import numpy as np
+        >>> from kenthash.data.dataset import Dataset
+        >>> from kenthash.data.pack import write_pack
+        >>> from kenthash.training.recipe import make_recipe
+        >>> labels = np.eye(4, dtype=np.uint8)[np.arange(80) % 4]
+        >>> dataset = Dataset("four", [f"item {i}" for i in range(80)], labels, list("abcd"), texts=[["text"]] * 80)
+        >>> folder, vectors = Path(mkdtemp()), [labels.astype(np.float16)]
+        >>> write_pack(folder / "pack", folder / "unfinished", dataset, vectors, vectors, {})
+        >>> recipe = make_recipe({"data": str(folder / "pack"), "bits": 16, "epochs": 2, "batch": 16})
+        >>> train_run(recipe, folder / "run", quiet=True)
+        True
     """
     device = device or torch.device(check_device("auto"))
     with process_group(device):

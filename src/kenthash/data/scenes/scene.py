@@ -119,7 +119,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Group:
+class ObjectGroup:
     """Things of one class that stand together: each with its look, style and colour name."""
 
     zone: str
@@ -153,14 +153,14 @@ def set_stage(catalogue: Catalogue, rng: Generator) -> Stage:
     )
 
 
-def fill_stage(catalogue: Catalogue, stage: Stage, rng: Generator) -> list[Group]:
+def fill_stage(catalogue: Catalogue, stage: Stage, rng: Generator) -> list[ObjectGroup]:
     """Groups of things in random order, at least one."""
     while True:
         names = _drawn(stage.place.objects, rng)
         if stage.place.events:
             event = choose(rng, stage.place.events, [weight for weight, _ in stage.place.events])
             names += [name for name in _drawn(event[1], rng) if name not in names]
-        groups: list[Group] = []
+        groups: list[ObjectGroup] = []
         for name in sorted(names, key=lambda _: rng.random()):
             group = _group(catalogue, stage, name, rng)
             if group is not None and sum(len(g.members) for g in groups) + len(group.members) <= MOST_THINGS:
@@ -173,7 +173,7 @@ def _drawn(shares: Mapping[str, float], rng: Generator) -> list[str]:
     return [name for name, share in shares.items() if rng.random() < share]
 
 
-def _group(catalogue: Catalogue, stage: Stage, name: str, rng: Generator) -> Group | None:
+def _group(catalogue: Catalogue, stage: Stage, name: str, rng: Generator) -> ObjectGroup | None:
     looks = [
         look
         for look in catalogue.classes[name]
@@ -191,7 +191,7 @@ def _group(catalogue: Catalogue, stage: Stage, name: str, rng: Generator) -> Gro
     for number in range(count):
         look = first if alike or number == 0 else choose(rng, fitting, weights)
         members.append((look, *dress_up(catalogue, look, rng)))
-    return Group(zone, tuple(members))
+    return ObjectGroup(zone, tuple(members))
 
 
 def dress_up(catalogue: Catalogue, look: Look, rng: Generator) -> tuple[Style, str]:
@@ -269,7 +269,7 @@ class _Layout:
             look, style, colour, zone, x, y, size * width, size * tall, flip, tilt, look.pole / (1.0 + look.pole)
         )
 
-    def place_group(self, group: Group) -> None:
+    def place_group(self, group: ObjectGroup) -> None:
         """The first stands anywhere, the others beside it; those for which there is no space are left out."""
         far, near = self.depth_range(group.zone)
         jitter = float(self.rng.lognormal(0.0, 0.12))
