@@ -21,7 +21,7 @@ EXTRAS = {
     "bench": ("usearch", "pynear"),
     "onnx": ("onnx", "onnxscript"),
     "parquet": ("pyarrow",),
-    "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "starlette"),
+    "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "starlette", "cachetools"),
 }  # fmt: skip
 
 
