@@ -81,24 +81,11 @@ def evaluate_run(
     """Evaluate the run's model in all four directions and write the results, with figures of them or without, into its
     folder. Items are encoded on `device` (see `Hasher.load`), and their codes are ranked on the CPU.
 
-    Example, of 80 items with four labels whose vectors are the labels:
+    The example of `train_run` ends with it. A folder that is no run is refused:
 
-        >>> from tempfile import mkdtemp
-        >>> import numpy as np
-        >>> from kenthash.data.dataset import Dataset
-        >>> from kenthash.data.pack import write_pack
-        >>> from kenthash.training.recipe import make_recipe
-        >>> labels = np.eye(4, dtype=np.uint8)[np.arange(80) % 4]
-        >>> dataset = Dataset("four", [f"item {i}" for i in range(80)], labels, list("abcd"), texts=[["text"]] * 80)
-        >>> folder, vectors = Path(mkdtemp()), [labels.astype(np.float16)]
-        >>> write_pack(folder / "pack", folder / "unfinished", dataset, vectors, vectors, {})
-        >>> recipe = make_recipe({"data": str(folder / "pack"), "bits": 16, "epochs": 2, "batch": 16})
-        >>> from kenthash.training.train import train_run
-        >>> train_run(recipe, folder / "run", quiet=True)
-        True
-        >>> evaluation = evaluate_run(folder / "run", figures=False)
-        >>> evaluation.metrics["bits"], evaluation.evaluations["i2t"].queries
-        (16, 8)
+        >>> evaluate_run(Path("photos"))
+        Traceback (most recent call last):
+        kenthash.errors.DataError: photos: no recipe.yaml here, so this is not a run: `kenthash train` makes one
     """
     run = Run.open(path, device)
     if data is not None:

@@ -59,6 +59,9 @@ def train_run(
         >>> recipe = make_recipe({"data": str(folder / "pack"), "bits": 16, "epochs": 2, "batch": 16})
         >>> train_run(recipe, folder / "run", quiet=True)
         True
+        >>> from kenthash.training.evaluate import evaluate_run
+        >>> evaluate_run(folder / "run", figures=False).evaluations["i2t"].queries
+        8
     """
     device = device or torch.device(check_device("auto"))
     with process_group(device):
