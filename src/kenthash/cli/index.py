@@ -1,17 +1,10 @@
 """`kenthash index`: add pictures or codes to an index, list, export and remove them."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
-
-if TYPE_CHECKING:
-    from kenthash.codes import Codes
-    from kenthash.data.pack import FeaturePack
-    from kenthash.model.hasher import Hasher
 
 app = typer.Typer(
     help="Add, list, export and remove the items of an index.", no_args_is_help=True, rich_markup_mode=None
@@ -107,27 +100,12 @@ def _add_pack(path: Path, model: Path, target: str, device: str, texts: bool) ->
         assign_model(index, model)
         report = asdict(add_pack(index, pack.dataset, codes, pack.version))
         if texts or index.keeps_texts():
-            report["texts"] = add_texts(index, _text_encoder(pack, hasher))
+            report["texts"] = add_texts(index, hasher.text_encoder(pack))
             if not index.has_texts():
                 typer.echo("no item has a text: the pack has none in texts.jsonl", err=True)
         if report["added"] or report["changed"] or report.get("texts"):
             index.compact()
     return report
-
-
-def _text_encoder(pack: "FeaturePack", hasher: "Hasher") -> "Callable[[Sequence[str]], Codes]":
-    """Codes of texts from the vectors of the pack; texts that it does not have are encoded."""
-    import numpy as np
-
-    texts = [text for item_texts in pack.dataset.texts or [] for text in item_texts]
-    codes = dict(zip(texts, hasher.encode_text_features(pack.text), strict=True)) if texts else {}
-
-    def encode(item_texts: Sequence[str]) -> "Codes":
-        missing = [text for text in dict.fromkeys(item_texts) if text not in codes]
-        codes.update(zip(missing, hasher.encode_texts(missing), strict=True) if missing else ())
-        return np.stack([codes[text] for text in item_texts])
-
-    return encode
 
 
 def _add_codes(path: Path, target: str) -> dict[str, object]:

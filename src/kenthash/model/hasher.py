@@ -12,7 +12,7 @@ An item has the same code in any batch and for any number of threads (see `encod
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,18 @@ class Hasher:
             if rows:
                 raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
         return self.encode_image_features(pack.image)
+
+    def text_encoder(self, pack: FeaturePack) -> Callable[[Sequence[str]], Codes]:
+        """What encodes the texts of a feature pack: by its vectors; texts that it does not have are encoded."""
+        texts = [text for item_texts in pack.dataset.texts or [] for text in item_texts]
+        codes = dict(zip(texts, self.encode_text_features(pack.text), strict=True)) if texts else {}
+
+        def encode(wanted: Sequence[str]) -> Codes:
+            missing = [text for text in dict.fromkeys(wanted) if text not in codes]
+            codes.update(zip(missing, self.encode_texts(missing), strict=True) if missing else ())
+            return np.stack([codes[text] for text in wanted])
+
+        return encode
 
     def _why_not(self, pack: FeaturePack) -> str | None:
         """Weights tell whether two encoders are one; where either side does not know them, the encoder's name does."""
