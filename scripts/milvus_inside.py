@@ -1,7 +1,8 @@
 """Run Milvus in the network namespace that `servers.py` made, and relay to it from the socket handed in.
 
 A socket belongs to the namespace in which it was opened: connections that arrive at the listener outside are accepted
-here, inside, and joined to Milvus, which nothing else can reach.
+here, inside, and joined to Milvus, which nothing else can reach. A Milvus that has ended, such as one that a test has
+killed, is started again on its data; until it listens, connections are closed.
 """
 
 import asyncio
@@ -35,10 +36,18 @@ async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
         sink.close()
 
 
-async def relay(listener: socket.socket, port: int) -> None:
+async def keep_running(server: MilvusServer) -> None:
+    server.wait_for_started = False
+    while True:
+        await asyncio.sleep(0.2)
+        if server.server_proc.poll() is not None:
+            server.start()
+
+
+async def relay(listener: socket.socket, milvus: MilvusServer) -> None:
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", milvus.listen_port)
         except OSError:
             writer.close()
             return
@@ -46,7 +55,7 @@ async def relay(listener: socket.socket, port: int) -> None:
 
     server = await asyncio.start_server(join, sock=listener)
     print("milvus is ready", flush=True)
-    await server.serve_forever()
+    await asyncio.gather(server.serve_forever(), keep_running(milvus))
 
 
 def main() -> None:
@@ -59,7 +68,7 @@ def main() -> None:
     config.set("proxy.timeTickInterval", 50)  # ms; a strongly consistent search waits for one tick
     server = MilvusServer(config)
     server.start()
-    asyncio.run(relay(socket.socket(fileno=os.dup(descriptor)), server.listen_port))
+    asyncio.run(relay(socket.socket(fileno=os.dup(descriptor)), server))
 
 
 if __name__ == "__main__":

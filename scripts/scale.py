@@ -1,4 +1,4 @@
-"""Print the tables of docs/scale.md: the memory, disk and cost of 64-bit codes, from a laptop to a Milvus cluster.
+"""Print the tables of docs/scale.md: encoding, memory, disk, time and cost, from a laptop to a Milvus cluster.
 
     python scripts/scale.py            print them
     python scripts/scale.py --write    put them into docs/scale.md
@@ -28,12 +28,12 @@ class Figures:
     code: Figure = Figure(8, "bytes", "64 bits")
     id: Figure = Figure(24, "bytes", "chosen: `pictures/2024/000000.jpg`")
     metadata: Figure = Figure(97, "bytes", "chosen: place, year, two labels, author, note, as JSON")
+    store: Figure = Figure(20, "bytes per item", "measured: what the local store adds to these three, 200,000 items")
     scan: Figure = Figure(12, "bytes per item", "local code file, form `scan`: code and row")
     compact: Figure = Figure(24, "bytes per item", "form `compact`: and a slot of 3 bytes in each of 4 tables")
     fast: Figure = Figure(56, "bytes per item", "form `fast`: and a copy of the code beside each slot")
     wide: Figure = Figure(4, "bytes per item", "`compact` and `fast` beyond 2^24 items: a fourth byte of each slot")
     tables: Figure = Figure(131072, "items", "the least that have tables; fewer are scanned in every form")
-    sqlite: Figure = Figure(184, "bytes per item", "measured: the local store, 200,000 items")
     postgres: Figure = Figure(265, "bytes per item", "measured: table and primary key, 200,000 items")
     milvus: Figure = Figure(300, "bytes per item", "planned; four loads of 600,000 items took 149 to 359 bytes each")
     compare: Figure = Figure(3.9, "ns of a core per code", "measured: Milvus 2.3.5, BIN_FLAT, 600,000 codes, CPU time")
@@ -47,6 +47,20 @@ class Figures:
     storage_price: Figure = Figure(0.023, "dollars per GB and month", "assumed: object storage")
     hours: Figure = Figure(730, "hours per month", "365 days of 24 hours, divided by 12")
     probed: Figure = Figure(1 / 64, "", "chosen: share of its lists that an approximate search compares")
+    clip: Figure = Figure(0.12, "s of a core per picture", "measured: model `clip`, a processor with VNNI")
+    clip_plain: Figure = Figure(0.24, "s of a core per picture", "twice `clip`, as measured when VNNI came into use")
+    light: Figure = Figure(0.0127, "s of a core per picture", "measured: model `light`, `kenthash bench hash`")
+    ray: Figure = Figure(0.92, "", "measured: work of plain processes / that of Ray, `kenthash bench hash`")
+    laptop_cores: Figure = Figure(4, "cores", "chosen: a laptop, on which the work is plain processes")
+    gpu_rate: Figure = Figure(1000, "pictures per second", "assumed, not measured: `clip` on one GPU; put in yours")
+    gpu_price: Figure = Figure(
+        1.50, "dollars per hour", "assumed: a machine with one GPU and the cores to decode for it"
+    )
+    first_bits: Figure = Figure(64, "bits", "chosen: two stages, what finds candidates")
+    all_bits: Figure = Figure(256, "bits", "chosen: two stages, what ranks them")
+    real_requests: Figure = Figure(
+        2, "", "chosen: requests until a real-valued query is proven; each asks for 4 times as many"
+    )
 
 
 F = Figures()
@@ -88,9 +102,80 @@ def one_machine() -> str:
     rows = []
     for items in 10**5, 10**6, 10**7, 10**8, 10**9:
         compact, fast = form_bytes(items, F.compact), form_bytes(items, F.fast)
-        each = (F.code.value, F.scan.value, compact, fast, F.sqlite.value, F.postgres.value)
+        sqlite = F.code.value + F.id.value + F.metadata.value + F.store.value
+        each = (F.code.value, F.scan.value, compact, fast, sqlite, F.postgres.value)
         rows.append([f"{items:,}", *(size(items * per_item) for per_item in each)])
     return table(["items", "codes alone", "`scan`", "`compact`", "`fast`", "SQLite file", "PostgreSQL"], rows)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Something that encodes: its rate in pictures per second, and its price per hour; 0 where it is at hand."""
+
+    name: str
+    rate: float
+    price: float
+
+    def hours(self, pictures: float, machines: int = 1) -> float:
+        return pictures / (self.rate * machines) / 3600
+
+    def cost(self, pictures: float) -> float:
+        return self.hours(pictures) * self.price
+
+
+def node_rate(seconds: Figure) -> float:
+    """Of a node in a Ray cluster."""
+    return F.node_cores.value / seconds.value * F.ray.value
+
+
+MACHINES = [
+    Machine(f"laptop, {F.laptop_cores.value:g} cores, `clip`", F.laptop_cores.value / F.clip.value, 0),
+    Machine(f"laptop, {F.laptop_cores.value:g} cores, `light`", F.laptop_cores.value / F.light.value, 0),
+    Machine(f"node, {F.node_cores.value:g} cores with VNNI, `clip`", node_rate(F.clip), F.node_price.value),
+    Machine(f"node, {F.node_cores.value:g} cores without, `clip`", node_rate(F.clip_plain), F.node_price.value),
+    Machine(f"node, {F.node_cores.value:g} cores, `light`", node_rate(F.light), F.node_price.value),
+    Machine("one GPU, `clip` (rate assumed)", F.gpu_rate.value, F.gpu_price.value),
+]
+
+
+def duration(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:,.1f} days"
+    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:,.0f} min"
+
+
+def encoding() -> str:
+    """Pictures to codes: one machine of each type, and a hundred of them."""
+    head = ["machine", "pictures per second", "1 million", "cost", "100 million", "cost"]
+    head += ["1 billion on 100", "10 billion on 100", "cost"]
+    rows = []
+    for m in MACHINES:
+        costs = [f"${m.cost(pictures):,.2f}" if m.price else "none" for pictures in (10**6, 10**8, 10**10)]
+        many = [duration(m.hours(10**9, 100)), duration(m.hours(10**10, 100))] if m.price else ["", ""]
+        row = [m.name, f"{m.rate:,.0f}", duration(m.hours(10**6)), costs[0], duration(m.hours(10**8)), costs[1]]
+        rows.append([*row, *many, costs[2] if m.price else ""])
+    return table(head, rows)
+
+
+def kinds_of_search() -> str:
+    """What real-valued queries and two stages change: a cluster compares codes again in each request."""
+    head = ["items", "64 bits", "real-valued query", "codes alone, two stages", "in memory on one machine, `compact`"]
+    head += ["beside it, read for candidates"]
+    rest = (F.all_bits.value - F.first_bits.value) / 8
+    rows = []
+    for c in CLUSTERS:
+        one = c.work / c.cores
+        rows.append(
+            [
+                f"{c.items:,}",
+                seconds(one),
+                seconds(F.real_requests.value * one),
+                size(c.items * F.all_bits.value / 8),
+                size(c.items * form_bytes(c.items, F.compact)),
+                size(c.items * rest),
+            ]
+        )
+    return table(head, rows)
 
 
 @dataclass(frozen=True)
@@ -170,9 +255,11 @@ def largest() -> str:
 
 def page() -> str:
     parts = [
+        ("### Encoding", encoding()),
         ("### One machine", one_machine()),
         ("### A Milvus cluster: bytes and cost", cluster_bytes()),
         ("### A Milvus cluster: time", cluster_time()),
+        ("### Real-valued queries and two stages", kinds_of_search()),
         ("### Ten billion", largest()),
         ("### The figures used", figures()),
     ]

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -15,3 +16,13 @@ def need(module: str) -> ModuleType:
         if os.environ.get("CI"):
             pytest.fail(f"{module} is missing and CI must have it: {error}")
         pytest.skip(f"{module} is not installed")
+
+
+def need_shim(compiled: Callable[[], object]) -> None:
+    """Compile the shim of tests/torture, or skip where there is no C compiler (fail where CI is set)."""
+    try:
+        compiled()
+    except OSError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must have a C compiler: {error}")
+        pytest.skip(str(error))

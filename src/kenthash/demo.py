@@ -1,17 +1,19 @@
 """`kenthash demo`: the main job with default settings, end to end, in one folder.
 
-Scenes are made, encoded with the light encoder, and two methods learn 64-bit codes of them: the default one, and DSPH,
-whose proxies are points. They are compared with what needs no learning: the vectors themselves, and their signs. Then
-the codes go into a local index, which answers five queries. A second run uses what is finished.
+Scenes are made. A folder of some of them, without labels and captions, is indexed and searched at once with a
+pretrained model. Then all are encoded with the light encoder, and two methods learn 64-bit codes of them: the default
+one, and DSPH, whose proxies are points. They are compared with what needs no learning: the vectors themselves, and
+their signs. The codes go into a local index, which answers five queries. A second run uses what is finished.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kenthash.api import hasher_of, index_folder, search_index
 from kenthash.data.contact_sheet import contact_sheet
 from kenthash.data.dataset import Dataset
 from kenthash.data.pack import FeaturePack
@@ -20,21 +22,25 @@ from kenthash.data.scenes import make_scenes
 from kenthash.data.splits import Split
 from kenthash.encoders import vector_encoder
 from kenthash.encoders.pipeline import encode_dataset
-from kenthash.evaluation import map_of
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import read_json
 from kenthash.methods import METHODS
+from kenthash.methods.closed_form import Sign
 from kenthash.model import Hasher
 from kenthash.search import Index, add_texts
+from kenthash.search.answer import ScoredHit
+from kenthash.search.folders.roots import OWN_INDEX
 from kenthash.search.models import assign_model
-from kenthash.studies.controls import apply_control
+from kenthash.studies.controls import CONTROLS, side_of
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import Recipe, make_recipe
-from kenthash.training.train import train_run
+from kenthash.training.train import calibrate_run, train_run
 
 BITS = 64
 Row = tuple[str, float, float, int]  # name, mAP image → text, text → image, bytes per item
 SHOWN = 12  # pictures on the contact sheet
+FOLDER_PICTURES = 300  # of the folder that is searched without labels, captions and training
+FOLDER_QUERIES = ["an elephant", "a boat on the water", "an electric guitar"]
 QUERIES = [
     "two dogs in the park",
     "boats on the water",
@@ -50,37 +56,70 @@ def run_demo(out: Path, items: int, echo: Callable[[str], object]) -> None:
     """Make what is missing below `out`; `echo` prints a line."""
     scenes = _scenes(out / "scenes", items, echo)
     dataset = read_dataset(scenes)
-    echo(f"2. encode {len(dataset):,} pictures and their captions with the light encoder")
-    pack = encode_dataset(dataset, vector_encoder("light"), out / "pack").pack
     assert dataset.pictures is not None and dataset.texts is not None
+    folder = out / "folder"
+    echo(f"2. search a folder of pictures, {folder}: no labels, no captions, no training")
+    search_plain_folder(folder, dataset.pictures[:FOLDER_PICTURES], echo)
+
+    echo(f"3. encode {len(dataset):,} pictures and their captions with the light encoder")
+    pack = encode_dataset(dataset, vector_encoder("light"), out / "pack").pack
     sheet = out / "scenes.png"
     contact_sheet(dataset.pictures[:SHOWN], [texts[0] for texts in dataset.texts[:SHOWN]], sheet)
     echo(f"   {pack}: the feature pack; {sheet}: the first pictures with their captions")
 
-    echo(f"3. learn codes of {BITS // 8} bytes per item, with the default method and with point proxies")
+    echo(f"4. learn codes of {BITS // 8} bytes per item, with the default method and with point proxies")
     runs = {name: out / "runs" / name for name in CONTESTANTS}
     metrics = {name: _trained(run, pack, name) for name, run in runs.items()}
     run = runs[CONTESTANTS[0]]
+    calibrate_run(run)
     rows = [(METHODS[name].title, m["i2t"]["map"], m["t2i"]["map"], BITS // 8) for name, m in metrics.items()]
     features, split = FeaturePack.open(pack), Split.load(run / "split.npz")
-    rows += [_control(name, features, split) for name in ("cosine", "sign")]
+    bits = Sign.fixed_bits(features.text.shape[1])
+    signs = _trained(out / "runs" / "sign", pack, "sign", bits)
+    rows += [_floats(features, split), ("their signs", signs["i2t"]["map"], signs["t2i"]["map"], bits // 8)]
     echo("")
     echo(_table(rows, metrics[CONTESTANTS[0]]))
     echo(f"figure: {run / 'figures' / 'precision_recall.png'}\n")
 
     index = out / "scenes.kh"
-    echo(f"4. put the codes into an index, {index}, and search it")
+    echo(f"5. put the codes into an index, {index}, and search it")
     _index(index, run, pack, dataset)
     answers = _ask(index, run, out / "answers.png")
     echo("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
     echo(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
     echo(
         "What next, after `. .venv/bin/activate`:\n"
+        f'  cd YOUR-PICTURES && kenthash index add .          then: kenthash search "two dogs and a kite"\n'
         f'  kenthash search "a cat on a sofa" --index {index}\n'
         f"  kenthash serve --index {index} --open             the page to search with\n"
         f"  kenthash compare --data {out / 'pack'} --out {out / 'compare'}   every method side by side\n"
-        "  your own pictures: see README.md"
+        "  codes learned from your own pictures: see README.md"
     )
+
+
+def search_plain_folder(folder: Path, pictures: Sequence[Path], echo: Callable[[str], object]) -> None:
+    """Put copies of some pictures into a folder by themselves, index it as `kenthash index add` does, with the best
+    pretrained model that can be had, and search it in words."""
+    folder.mkdir(exist_ok=True)
+    for picture in pictures:
+        if not (folder / picture.name).exists():
+            shutil.copyfile(picture, folder / picture.name)
+    target = folder / OWN_INDEX
+    index_folder(folder, target, notify=lambda line: echo(f"   {line}"))
+    with Index.open(target) as index:
+        hasher = hasher_of(index)
+        for query in FOLDER_QUERIES:
+            answer = search_index(index, query, k=3, model=hasher)
+            names = [f"{Path(hit.id).name} ({_score(hit, index.code_bits)})" for hit in answer]
+            far = "nothing here is close; nearest: " if answer.nothing_is_close else ""
+            echo(f"   {query:<30} → {far}{', '.join(names)}")
+    echo(f'   in {folder}: kenthash search "a cat"\n')
+
+
+def _score(hit: ScoredHit, bits: int) -> str:
+    if hit.by_words:
+        return "words"
+    return f"{hit.distance} of {bits} bits differ" if hit.relevance is None else f"{100 * hit.relevance:.0f} %"
 
 
 def _scenes(folder: Path, items: int, echo: Callable[[str], object]) -> Path:
@@ -94,24 +133,21 @@ def _scenes(folder: Path, items: int, echo: Callable[[str], object]) -> Path:
     return folder
 
 
-def _trained(run: Path, pack: Path, name: str) -> dict[str, Any]:
+def _trained(run: Path, pack: Path, name: str, bits: int = BITS) -> dict[str, Any]:
     if not (run / "metrics.json").is_file():
-        train_run(make_recipe({"data": str(pack), "bits": BITS, "method": name}), run, resume=True)
+        train_run(make_recipe({"data": str(pack), "bits": bits, "method": name}), run, resume=True)
         evaluate_run(run)
     metrics: dict[str, Any] = read_json(run / "metrics.json")
     return metrics
 
 
-def _control(name: str, features: FeaturePack, split: Split) -> Row:
-    """The encoder's own vectors, or their signs, on the same split."""
-    query, database = apply_control(name, features, split, BITS)
+def _floats(features: FeaturePack, split: Split) -> Row:
+    """The encoder's own vectors on the same split."""
+    apply = CONTROLS["cosine"](side_of(features, split.train), BITS, split.seed)
+    query, database = (apply(side_of(features, rows)).items for rows in (split.query, split.database))
     labels = features.dataset.labels[split.query], features.dataset.labels[split.database]
-    pairs: Any = ((query.image, database.text), (query.text, database.image))
-    if name == "sign":
-        i2t, t2i = (map_of(q, d, *labels) for q, d in pairs)
-        return "their signs", i2t, t2i, database.image.shape[1]
-    i2t, t2i = (real_valued_map(q, d, *labels) for q, d in pairs)
-    return "float vectors", i2t, t2i, 4 * database.image.shape[1]
+    i2t = real_valued_map(query.image, database.text, *labels)
+    return "float vectors", i2t, real_valued_map(query.text, database.image, *labels), 4 * database.image.shape[1]
 
 
 def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:

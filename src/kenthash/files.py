@@ -4,12 +4,18 @@ A file is written beside its final name, flushed to disk, and renamed over it. A
 (or none) and at most a `.partial` sibling that the next write replaces.
 """
 
-import fcntl
+import errno
 import hashlib
+import importlib
 import json
 import logging
+import math
 import os
 import re
+import shutil
+import time
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,9 +26,18 @@ from numpy.typing import NDArray
 
 from kenthash.errors import DataError
 
+try:
+    import fcntl
+except ImportError:  # Windows, where `lock` uses msvcrt
+    fcntl = None  # type: ignore[assignment]
+
 log = logging.getLogger(__name__)
 
-_HALF = re.compile("[\ud800-\udfff]")
+MAX_INFLATED = 1 << 30  # bytes that a compressed file may inflate to, where that is more than the file itself has
+
+LOCK_SECONDS = 0.1  # between two tries to take a lock, where the system cannot wait for it
+
+HALF = re.compile("[\ud800-\udfff]")  # of a character: also a byte of a file name that is not UTF-8
 
 
 @contextmanager
@@ -42,8 +57,25 @@ def atomic_write(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     sync_folder(path.parent)
 
 
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder` to fill; on success it takes its place, on an exception it is removed."""
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` survive a power cut."""
+    """Make renames inside `folder` survive a power cut. Windows opens no folders, and has no call for this."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,11 +89,32 @@ def alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(stream, wait=False)
         except BlockingIOError:
             log.warning("%s: another process is writing there; waiting for it to finish", folder)
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            lock(stream)
         yield
+
+
+def lock(stream: IO[Any], wait: bool = True) -> None:
+    """Take the lock of an open file; it is released when the file is closed, also by the end of the process.
+
+    Without `wait`, a lock that another process holds is a BlockingIOError.
+    """
+    if fcntl is not None:
+        fcntl.flock(stream, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    msvcrt: Any = importlib.import_module("msvcrt")
+    while True:
+        try:
+            msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)  # its own way of waiting gives up after 10 seconds
+            return
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EDEADLK):
+                raise
+            if not wait:
+                raise BlockingIOError(error.errno, "another process holds the lock") from error
+            time.sleep(LOCK_SECONDS)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -102,7 +155,7 @@ def parse_json(text: str) -> Any:
     try:
         value = json.loads(text)
         if "\\u" in text:  # the one way to spell a half
-            value = json.loads(_HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+            value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     return value
@@ -133,3 +186,32 @@ def load_array(path: Path) -> NDArray[Any]:
             return np.lib.format.open_memmap(path, mode="r")
         except ValueError as error:
             raise DataError(f"{path}: not an .npy file of numbers: {error}") from error
+
+
+def load_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file; whatever is wrong with it is a ValueError. A small file that declares huge arrays is
+    refused before any of them is read, and so are pickled objects."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            declared = sum(member.file_size for member in members)
+            if declared > max(MAX_INFLATED, path.stat().st_size):
+                raise ValueError(f"its arrays would take {declared:,} bytes, far more than the file has")
+            return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+    except (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(getattr(error, "strerror", None) or str(error)) from error
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """`zipfile` reads no more of a member than the archive declares; its own header may not claim more than that."""
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{member.filename} is an array of format {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(stream)
+        if kind.hasobject or math.prod(shape) * kind.itemsize != member.file_size - stream.tell():
+            raise ValueError(f"{member.filename} is not an array of numbers or texts, or not as long as it claims")
+    with archive.open(member) as stream:
+        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    return array

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-def bar(total: int, what: str, unit: str = "items", initial: int = 0) -> "tqdm[Any]":
-    """A bar to advance by hand: `with bar(...) as b: b.update(n)`. `b.write(line)` prints above it."""
+def bar(total: int, what: str, unit: str = "items", initial: int = 0, show: bool | None = None) -> "tqdm[Any]":
+    """A bar to advance by hand: `with bar(...) as b: b.update(n)`. `b.write(line)` prints above it. It is shown where
+    standard error is a terminal, unless `show` says otherwise."""
     from tqdm import tqdm  # not at the top: one search needs `cores` and shows no bar
 
     return tqdm(
@@ -20,7 +21,7 @@ def bar(total: int, what: str, unit: str = "items", initial: int = 0) -> "tqdm[A
         initial=initial,
         desc=what,
         unit=f" {unit}",
-        disable=None,
+        disable=None if show is None else not show,
         dynamic_ncols=True,
         leave=False,
     )

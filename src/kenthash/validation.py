@@ -63,7 +63,9 @@ def checked(kind: type[Settings], values: Any, section: str = "", owner: str = "
     try:
         _model_of(cast(Any, kind))(**ready)
     except ValidationError as error:
-        raise UsageError(_line(error.errors()[0], hints, prefix, owner)) from error
+        fault = error.errors()[0]
+        cause = fault.get("ctx", {}).get("error")  # where the dataclass itself has refused its values
+        raise (cause if isinstance(cause, UsageError) else UsageError(_line(fault, hints, prefix, owner))) from error
     return kind(**ready)
 
 

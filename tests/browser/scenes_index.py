@@ -1,13 +1,22 @@
-"""A small index of scenes with the model of its codes, as what the page must show is worked out from."""
+"""A small index of scenes with the model of its codes, from which a test works out what the page must show; and the
+service on it."""
 
 import json
-from collections.abc import Callable
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kenthash import Hasher, Index
 from kenthash.codes import Codes
@@ -15,10 +24,16 @@ from kenthash.data.scenes import make_scenes
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
 from kenthash.search import add_texts
-from kenthash.search.folder import sync_folder, walk_folder
+from kenthash.search.folders.folder import sync_folder
+from kenthash.search.folders.walk import walk_folder
 from kenthash.search.models import assign_model
+from kenthash.search.queries import Queries, real_valued
+from processes import PATIENCE
 
 ITEMS = 52
+FROM_CAMERAS = 40  # of which it is known when, where and with which camera they were taken
+CAMERAS = ("X100V", "it's one")
+PLACES = ({"latitude": 48.21, "longitude": 16.37}, {"latitude": -33.87, "longitude": 151.21})
 HOSTILE = "<img src=x onerror=document.title='owned'> & <b>bold</b>"  # a caption, which must stay what it is
 QUOTED = "o'clock <i>"  # and a label
 
@@ -34,11 +49,18 @@ class Collection:
     codes: Codes = field(repr=False)
     metadata: list[dict[str, Any]] = field(repr=False)
 
-    def nearest(self, code: Codes, where: Callable[[dict[str, Any]], bool] = lambda _: True) -> list[tuple[int, str]]:
-        """(distance, id) of all items, nearest first: XOR, count, sort."""
-        distances = np.unpackbits(self.codes ^ code, axis=1).sum(axis=1).tolist()
-        rows = zip(distances, self.ids, self.metadata, strict=True)
-        return sorted((distance, name) for distance, name, entry in rows if where(entry))
+    def nearest(
+        self, query: NDArray[Any], where: Callable[[dict[str, Any]], bool] = lambda _: True
+    ) -> list[tuple[int, str]]:
+        """(bits that differ, id) of all items, nearest first: XOR, count or weigh, sort. The query is a code, or
+        real-valued outputs."""
+        queries = real_valued(query[None]) if query.dtype.kind == "f" else Queries(query[None])
+        distances = queries.distances(0, self.codes).tolist()
+        bits = np.unpackbits(self.codes ^ queries.codes, axis=1).sum(axis=1).tolist()
+        rows = zip(distances, self.ids, bits, self.metadata, strict=True)
+        return [
+            (differing, name) for _, name, differing, entry in sorted(rows, key=lambda row: row[:2]) if where(entry)
+        ]
 
 
 def make_collection(folder: Path) -> Collection:
@@ -48,6 +70,9 @@ def make_collection(folder: Path) -> Collection:
     rows[0]["texts"][0] = HOSTILE
     for row in rows[:3]:
         row["labels"].append(QUOTED)
+    for i, row in enumerate(rows[:FROM_CAMERAS]):
+        place = PLACES[i % len(PLACES)]
+        row |= {"taken": f"20{19 + i % 4}-0{1 + i % 5}-10 12:00:00", "camera": CAMERAS[i % 2], **place}
     (folder / "scenes" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     torch.manual_seed(0)
     head = HeadConfig()
@@ -61,3 +86,24 @@ def make_collection(folder: Path) -> Collection:
     codes = np.stack([item.code for item in items])
     metadata = [item.metadata for item in items]
     return Collection(folder / "scenes.kh", folder / "scenes", hasher, [item.id for item in items], codes, metadata)
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[str]:
+    """The address of a service that the command line starts, and that ends well when told to."""
+    # Told to end by the kernel too, should this process be killed.
+    command = ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "kenthash", "serve", "--port", "0", "--json"]
+    command += ["--timeout", str(PATIENCE)]
+    server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert server.stdout and server.stderr
+    try:
+        answered, _, _ = select.select([server.stdout], [], [], PATIENCE)
+        line = server.stdout.readline() if answered else b""
+        assert line, f"the service did not start: {os.read(server.stderr.fileno(), 4096).decode()}"
+        threading.Thread(target=server.stderr.read, daemon=True).start()  # its log must not fill the pipe
+        yield f"{json.loads(line)['url']}/"
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=PATIENCE) == 0
+    finally:
+        server.kill()
+        server.wait()

@@ -52,6 +52,12 @@ def filtered(page: Any, url: str) -> None:
     wait_for_cards(page)
 
 
+def panels(page: Any, url: str) -> None:
+    page.goto(f"{url}?q={WORDS}&from=2019-01-01&to=2019-12-31&plus=at night&without=snow")
+    wait_for_cards(page)
+    page.get_by_role("button", name="When").click()
+
+
 def empty(page: Any, url: str) -> None:
     page.goto(f"{url}?q={WORDS}&filter=place = 'nowhere'")
     page.locator("#notice h2").wait_for()
@@ -66,12 +72,14 @@ def error(page: Any, url: str) -> None:
 
 def keys(page: Any, url: str) -> None:
     start(page, url)
+    page.keyboard.press("Escape")  # out of the box
     page.keyboard.press("?")
 
 
 # Controls above the results that lie on each other.
 OVERLAPS = """() => {
-    const all = [...document.querySelectorAll("#filters button, #finds label")].filter((e) => e.offsetWidth);
+    const controls = "#filters button, #refine button, #refine input, #finds label";
+    const all = [...document.querySelectorAll(controls)].filter((e) => e.offsetWidth);
     const boxes = all.map((e) => [e.textContent, e.getBoundingClientRect()]);
     const cross = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
     return boxes.flatMap(([one, a], i) => boxes.slice(i + 1).filter(([, b]) => cross(a, b)).map(([two]) => [one, two]));
@@ -92,6 +100,8 @@ VIEWS = [
     (texts, "light", {}),
     (filtered, "dark", DARK),
     (filtered, "phone", PHONE),
+    (panels, "light", {}),
+    (panels, "phone", PHONE),
     (empty, "light", {}),
     (error, "dark", DARK),
     (keys, "light", {}),
@@ -160,7 +170,9 @@ def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page: Any
 def test_everything_by_keyboard(page: Any, url: str) -> None:
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()
-    page.keyboard.press("/")
+    page.keyboard.type("the box has the focus")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")  # and what is in it is selected
     page.keyboard.type(WORDS)
     with page.expect_response("**/search"):
         page.keyboard.press("Enter")

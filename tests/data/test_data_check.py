@@ -87,9 +87,30 @@ def test_classes_that_never_occur_and_data_without_labels() -> None:
     labels = np.array(ROWS, dtype=np.uint8)
     labels[:, 1] = 0
     assert found(check_dataset(made_by_hand(labels=labels)), "classes that never occur: 1;") == ["dog"]
-    bare = check_dataset(made_by_hand(labels=np.zeros((4, 0), dtype=np.uint8), classes=[]))
-    assert found(bare, "no item has a label") == [] and bare.usable
+    bare = check_dataset(made_by_hand(labels=np.zeros((4, 0), dtype=np.uint8), classes=[], texts=[["x"]] * 4))
+    assert bare.usable and not bare.problems[:-1]  # which says that four items are too few to be split
+    assert bare.notes == [
+        "no item has a label: captions alone are learned from, and figures by shared labels are left out"
+    ]
     assert all(len(line) <= 80 for line in bare.to_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        (np.eye(4, dtype=np.uint8), "no two of the 4 items share a label"),
+        (np.ones((4, 2), np.uint8), "all 4 items with labels have the same ones"),
+        (np.array([[0], [1], [0], [1]], np.uint8), "all 2 items with labels have the same ones"),
+    ],
+)
+def test_labels_that_teach_nothing_are_a_warning(labels: np.ndarray, why: str) -> None:
+    report = check_dataset(made_by_hand(labels=labels, classes=[f"c{c}" for c in range(labels.shape[1])]))
+    assert report.usable and found(report, f"{why}, so nothing can be learned from the labels") == []
+
+
+def test_items_without_a_text() -> None:
+    report = check_dataset(made_by_hand(texts=[["x"], [], [" "], ["w", ""]]))
+    assert report.usable and report.texts == 2 and found(report, "items without a text: 2;") == ["b", "c"]
 
 
 def test_class_names_that_look_like_mistakes() -> None:
@@ -115,7 +136,9 @@ def picture_folder(root: Path) -> Path:
     (root / "b.jpg").write_text("words")
     (root / "c.jpg").write_bytes((root / "c.jpg").read_bytes()[:400])
     shutil.copy(root / "a.jpg", root / "d.jpg")
-    write_jsonl(root / "metadata.jsonl", [{"file_name": name, "text": "a dog", "labels": ["dog"]} for name in names])
+    labels = [["dog"], ["dog", "kite"]] * 13
+    rows = [{"file_name": name, "text": "a dog", "labels": own} for name, own in zip(names, labels, strict=False)]
+    write_jsonl(root / "metadata.jsonl", rows)
     return root
 
 
@@ -160,7 +183,7 @@ def test_command_prints_a_page_or_one_json_value(tmp_path: Path) -> None:
     value = kenthash("data", "check", folder, "--json", "--no-pictures")
     report = json.loads(value.stdout)
     assert value.returncode == 0 and report["usable"] and report["items"] == 25
-    assert report["classes"] == [{"name": "dog", "items": 25, "acl": 0.0}]
+    assert report["classes"][0] == {"name": "dog", "items": 25, "acl": 0.48}
 
 
 def test_command_finds_bad_vectors_and_exits_with_1(tmp_path: Path) -> None:
@@ -191,7 +214,6 @@ def test_dataset_refuses_parts_that_disagree() -> None:
     for changes, words in (
         ({"ids": ["a", "b"]}, "2 ids but 4 rows of labels"),
         ({"texts": [["x"]] * 3}, "4 ids but 3 rows of texts"),
-        ({"texts": [["x"], [], ["x"], ["x"]]}, "item b has no text"),
         ({"classes": ["person", "dog"]}, "3 columns but there are 2 class names"),
         ({"labels": np.array(ROWS, dtype=np.uint8) * 2}, "labels must be 0 or 1"),
         ({"labels": np.array(ROWS)}, "labels must be uint8"),

@@ -71,7 +71,7 @@ def test_what_takes_too_long_is_ended_and_the_next_picture_served() -> None:
 
 
 def test_memory_is_limited() -> None:
-    grey = encoded(Image.new("L", (9900, 9900)), "PNG")  # 98 MB, and as RGB 392 MB
+    grey = encoded(Image.new("RGB", (9900, 9900)), "PNG")  # 392 MB
     with DecoderPool(memory=480 << 20) as pool:
         with pytest.raises(BadPicture, match="memory"):
             pool.square(grey, SQUARE)

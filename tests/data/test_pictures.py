@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from components import need
-from kenthash.data.pictures import BadPicture, open_picture
+from kenthash.data.pictures import BadPicture, Square, open_picture, to_square
 
 
 def encoded(picture: Image.Image, kind: str, **options: object) -> bytes:
@@ -139,12 +139,19 @@ def png_that_claims(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
 
 
-# 3,600 megapixels is beyond Pillow's own bound; 121 is below that and above ours.
+# 3,600 megapixels is beyond Pillow's own bound; 144 is below that and more than a PNG's may take in memory.
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side", [60_000, 11_000])
-def test_decompression_bomb_is_refused(side: int) -> None:
-    with pytest.raises(BadPicture, match="more than the 100 megapixels allowed"):
+@pytest.mark.parametrize(("side", "allowed"), [(60_000, 210), (12_000, 128)])
+def test_decompression_bomb_is_refused(side: int, allowed: int) -> None:
+    with pytest.raises(BadPicture, match=f"more than the {allowed} megapixels allowed"):
         open_picture(png_that_claims(side, side))
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_the_largest_photos_of_phones_are_decoded() -> None:
+    """Of 200 megapixels, more than Pillow decodes by itself; a JPEG takes little memory at a fraction of its size."""
+    photo = encoded(Image.new("L", (16_320, 12_240), 99), "JPEG")
+    assert (to_square(photo, Square(8)) == 99).all()
 
 
 @pytest.mark.parametrize("content", [b"just some words\n", b"", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])

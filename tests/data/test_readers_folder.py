@@ -14,6 +14,14 @@ from kenthash.data.readers.folder import read_rows
 from kenthash.errors import DataError
 
 
+def test_a_folder_whose_name_is_not_utf8_is_refused_in_one_line(tmp_path: Path) -> None:
+    for name in ("fine", os.fsdecode(b"\xff")):
+        write_picture(tmp_path / name / "a.jpg")
+        write_text(tmp_path / name / "metadata.jsonl", '{"file_name": "a.jpg", "text": "a dog"}\n')
+    with pytest.raises(DataError, match=r"'\\udcff/a\.jpg' is not UTF-8: rename this file or folder"):
+        read_dataset(tmp_path)
+
+
 def test_rows_become_items(tmp_path: Path) -> None:
     root = tmp_path / "holiday"
     for name in ("a.jpg", "sub/b.png", "c.webp"):
@@ -160,6 +168,7 @@ def test_pictures_without_metadata_get_an_example_that_works(tmp_path: Path) -> 
     write_picture(tmp_path / "sub" / "a.jpg")
     with pytest.raises(DataError, match=r"pictures without metadata\.jsonl") as refused:
         read_dataset(tmp_path)
+    assert f"they can be searched at once, with `kenthash index add {tmp_path}`" in str(refused.value)
     line = str(refused.value).partition("one line per picture: ")[2]
     write_text(tmp_path / "metadata.jsonl", line + "\n")  # do as the error says
     data = read_dataset(tmp_path)

@@ -49,12 +49,26 @@ def test_pack_opens_with_its_vectors(tmp_path: Path) -> None:
     assert (bare.encoders, bare.encoder, bare.dataset.licence) == ({}, "", "")
 
 
+def test_items_and_whole_packs_may_be_without_texts_and_labels(tmp_path: Path) -> None:
+    write_pack(tmp_path)
+    np.save(tmp_path / "text_offsets.npy", np.array([0, 1, 1, 4, 6]))
+    texts = FeaturePack.open(tmp_path).dataset.texts
+    assert texts is not None and texts[:3] == [["text 0"], [], ["text 1", "text 2", "text 3"]]
+    np.save(tmp_path / "text_offsets.npy", np.zeros(5, np.int64))
+    np.save(tmp_path / "text.npy", np.zeros((0, 7), np.float16))
+    np.save(tmp_path / "labels.npy", np.zeros((4, 0), np.uint8))
+    write_text(tmp_path / "texts.jsonl", "")
+    write_text(tmp_path / "meta.json", '{"name": "small", "classes": []}')
+    bare = FeaturePack.open(tmp_path)
+    assert bare.dataset.texts == [[]] * 4 and bare.dataset.labels.shape == (4, 0)
+
+
 def change(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
     return lambda root: np.save(root / name, edit(np.load(root / name)))
 
 
 def shifted(offsets: np.ndarray) -> np.ndarray:
-    return np.array([0, 1, 1, 4, 6])  # item 1 owns nothing
+    return np.array([0, 2, 1, 4, 6])  # item 1 would own less than nothing
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [

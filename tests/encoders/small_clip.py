@@ -24,6 +24,8 @@ CONFIG: dict[str, Any] = {
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2},
 }
 
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
+
 
 def make_clip(quick_gelu: bool = False, seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
@@ -58,3 +60,17 @@ def make_dataset(folder: Path, items: int) -> Dataset:
     labels = np.eye(3, dtype=np.uint8)[np.arange(items) % 3]
     ids = [f"item-{row}" for row in range(items)]
     return Dataset("small", ids, labels, ["a", "b", "c"], make_pictures(folder, items), texts, licence="CC0")
+
+
+def write_pictures(folder: Path, items: int = 120) -> Path:
+    """Pictures of one colour and noise; the text names it."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(items):
+        name = list(COLOURS)[i % 3]
+        pixels = np.clip(np.array(COLOURS[name]) + rng.normal(0, 25, (40, 40, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+        rows.append({"file_name": f"{i}.png", "text": f"something {name} number {i}", "labels": [name]})
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder

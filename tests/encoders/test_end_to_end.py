@@ -1,6 +1,5 @@
 """Training through a trainable encoder: its weights move, are saved, and are the ones that encode afterwards."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from safetensors.torch import load_file
-from small_clip import write_clip
+from small_clip import write_clip, write_pictures
 
 from kenthash import Hasher
-from kenthash.errors import DataError
+from kenthash.errors import DataError, UsageError
+from kenthash.files import read_json
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.recipe import make_recipe
 from kenthash.training.train import train_run
@@ -27,21 +26,6 @@ from kenthash import Hasher
 
 print(Hasher.load(sys.argv[1]).encode_texts(sys.argv[2]).tobytes().hex())
 """
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
-
-
-def write_pictures(folder: Path, items: int = 120) -> Path:
-    """Pictures of one colour and noise; the text names it."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    rows = []
-    for i in range(items):
-        name = list(COLOURS)[i % 3]
-        pixels = np.clip(np.array(COLOURS[name]) + rng.normal(0, 25, (40, 40, 3)), 0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{i}.png")
-        rows.append({"file_name": f"{i}.png", "text": f"something {name} number {i}", "labels": [name]})
-    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +64,32 @@ def test_the_trained_encoder_is_saved_and_used(run: tuple[Path, dict[str, Any]])
     words = [sys.executable, "-c", WITHOUT_PYTORCH, str(folder / "run"), "something red"]
     encoded = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     assert encoded.stdout.strip() == hasher.encode_texts("something red").tobytes().hex(), encoded.stderr
+
+
+def test_heads_can_learn_alone_first(tmp_path: Path) -> None:
+    """Until the encoder joins, training is that of the frozen encoder to the last digit; then it is not."""
+    clip = tmp_path / "clip"
+    original = write_clip(clip).state_dict()
+    layer = {
+        "data": str(write_pictures(tmp_path / "pictures", 60)),
+        "method": "dsph",
+        "bits": 16,
+        "epochs": 3,
+        "batch": 10,
+    }
+    encoder = {"spec": f"openclip:{clip}", "lr": 1e-3}
+    learning = {"trainable": True, "frozen_epochs": 2}
+    for name, more in {"frozen": {}, "learning": learning}.items():
+        train_run(make_recipe(layer, {"encoder": {**encoder, **more}}), tmp_path / name, quiet=True)
+    frozen, learned = (read_json(tmp_path / name / "history.json") for name in ("frozen", "learning"))
+    losses = [[epoch["loss"] for epoch in history] for history in (frozen, learned)]
+    assert losses[0][:2] == losses[1][:2] and losses[0][2] != losses[1][2]
+    stored = load_file(tmp_path / "learning" / "checkpoint" / "checkpoint.safetensors")
+    key = next(name for name in stored if name.startswith("module.") and name.endswith("visual.conv1.weight"))
+    assert not np.allclose(stored[key], original["visual.conv1.weight"])
+    with pytest.raises(UsageError, match="none of 3 epochs is left"):
+        never = make_recipe(layer, {"encoder": {**encoder, "trainable": True, "frozen_epochs": 3}})
+        train_run(never, tmp_path / "never", quiet=True)
 
 
 def test_a_bad_picture_is_named(tmp_path: Path) -> None:

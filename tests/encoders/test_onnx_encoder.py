@@ -1,6 +1,9 @@
 """Encoders as ONNX graphs: the bits that PyTorch gives, in any company, from files that are whole."""
 
+import os
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from kenthash.encoders.stream import EncodeBatch, encode_stream
 from kenthash.errors import DataError, UsageError
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork, export_onnx
+from processes import PATIENCE
 
 TEXTS = [
     "two dogs and a kite",
@@ -124,3 +128,11 @@ def test_texts_are_cleaned_as_open_clip_does(spec: str) -> None:
     for text in [*TEXTS, "A_b-c!  D\t\n", "&amp;lt; x"]:
         for how in ("whitespace", "lower", "canonicalize"):
             assert cleaned(text, how) == open_clip.tokenizer.get_clean_fn(how)(text)
+
+
+def test_the_runtime_keeps_no_record_of_its_use(tmp_path: Path) -> None:
+    """onnxruntime 1.31 writes an id of the device and a database into the user's cache, unless told not to."""
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    env.pop("ORT_DISABLE_TELEMETRY", None)
+    subprocess.run([sys.executable, "-c", "import kenthash.encoders.graph"], env=env, check=True, timeout=PATIENCE)
+    assert not list(tmp_path.rglob("*onnxruntime*"))

@@ -119,8 +119,8 @@ def test_a_hub_that_does_not_answer_is_one_line(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("lite", "choose light, openclip:"),
-        ("openclip:", "choose light, openclip:"),
+        ("lite", "choose clip, light, openclip:"),
+        ("openclip:", "choose clip, light, openclip:"),
         ("openclip:ViT-B-33/openai", "try ViT-B-32"),
         ("openclip:ViT-B-32/opanai", "openai, laion"),
         ("openclip:ViT-B-32/no/such/file.safetensors", "weights file that is there"),

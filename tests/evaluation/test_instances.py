@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kenthash.codes import hamming, pack, unpack
 from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import Ties, instance_ndcg, instance_scores
+from kenthash.evaluation.short_queries import precision_at
 
 
 def orders(distances: np.ndarray) -> list[list[int]]:
@@ -83,3 +84,20 @@ def test_wrong_input_is_named() -> None:
         instance_scores(codes, np.zeros((2, 8)), items, items)
     with pytest.raises(DataError, match="another length"):
         instance_scores(np.zeros((2, 16)), codes, items, items)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_precision_of_short_queries_is_the_mean_over_all_orders(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    database = rng.integers(0, 4, (6, 1), np.uint8)
+    outputs = rng.choice([-1.0, -0.5, 0.5, 1.0], (3, 8)).astype(np.float32)
+    relevant = rng.random((3, 6)) < 0.5
+    signs = unpack(database).astype(np.float64)
+    for queries, distances in ((pack(outputs), hamming(pack(outputs), database)), (outputs, -(outputs @ signs.T))):
+        for k in (1, 3, 6):
+            expected = [
+                np.mean([relevant[row][order[:k]].mean() for order in orders(np.asarray(distances[row]))])
+                for row in range(3)
+            ]
+            assert precision_at(queries, database, relevant, k) == pytest.approx(expected)

@@ -49,10 +49,10 @@ def test_scores_of_other_queries_are_not_paired() -> None:
 
 def test_honest_takes_one_epoch_and_paper_the_best_of_each_direction() -> None:
     scores = [
-        EpochScore(1, 0.5, 0.9),
-        EpochScore(2, 0.8, 0.7),
-        EpochScore(3, 0.7, 0.8),
-        EpochScore(4, float("nan"), 0.1),
+        EpochScore(1, 0.5, 0.9, 0.7),
+        EpochScore(2, 0.8, 0.7, 0.75),
+        EpochScore(3, 0.7, 0.8, 0.75),
+        EpochScore(4, float("nan"), 0.1, float("nan")),
     ]
     assert honest_epoch(scores) == 2  # the earlier of two equals
     assert paper_number(scores) == PaperNumber(i2t=0.8, i2t_epoch=2, t2i=0.9, t2i_epoch=1)

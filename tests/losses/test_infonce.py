@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import cosine_similarity
 
 from kenthash.errors import UsageError
-from kenthash.losses.infonce import Temperature, info_nce
+from kenthash.losses.infonce import Temperature, info_nce, nt_xent
 
 
 @pytest.mark.parametrize("samples", [1, 2, 7])
@@ -22,6 +22,19 @@ def test_is_the_formula(samples: int, temperature: float) -> None:
             cosines = [cosine_similarity(one[k], row, dim=0).item() for row in other]
             total -= log(exp(cosines[k] / temperature) / sum(exp(c / temperature) for c in cosines)) / samples
     assert info_nce(x, t, temperature).item() == pytest.approx(total, abs=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 6])
+def test_nt_xent_is_the_formula_and_has_its_gradient(samples: int) -> None:
+    torch.manual_seed(samples)
+    x, t = (v.requires_grad_() for v in torch.randn(2, samples, 5, dtype=torch.float64))
+    rows, total = [*x, *t], 0.0
+    for i, row in enumerate(rows):
+        weight = [exp(cosine_similarity(row, other, dim=0).item() / 0.5) for other in rows]
+        partner = weight[(i + samples) % (2 * samples)]
+        total -= log(partner / (sum(weight) - weight[i])) / (2 * samples)
+    assert nt_xent(x, t, 0.5).item() == pytest.approx(total, abs=1e-12)
+    assert gradcheck(lambda a, b: nt_xent(a, b, 0.5), (x, t))
 
 
 def test_gradcheck_with_a_learned_temperature() -> None:

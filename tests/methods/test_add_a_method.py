@@ -1,44 +1,60 @@
-"""The example of docs/add-a-method.md runs as it stands there, and learns."""
+"""The example of docs/add-a-method.md, installed as the package that the page describes, trains and learns."""
 
-import importlib
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from kenthash.codes import pack
-from kenthash.data.pack import FeaturePack
-from kenthash.evaluation import map_of
-from kenthash.methods import METHODS
-from kenthash.training.loop import Training
-from kenthash.training.recipe import make_recipe
-from kenthash.training.sources import FeatureSource, head_outputs
 from packs import write_pack
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_documented_method_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the page's package is installed into."""
     page = (ROOT / "docs" / "add-a-method.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    module = tmp_path / "plain_method.py"
-    module.write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(METHODS, "plain", importlib.import_module("plain_method").Plain)
-    source = FeatureSource(FeaturePack.open(write_pack(tmp_path / "pack")), torch.device("cpu"))
-    rows = np.arange(300)
-    recipe = make_recipe({"method": "plain", "bits": 16, "batch": 50, "optimizer": {"lr": 0.01}})
-    training = Training(recipe, source, rows, torch.device("cpu"))
+    source, installed = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
+    for name, language in (("plain_method.py", "python"), ("pyproject.toml", "toml")):
+        (code,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+        (source / name).write_text(code)
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(installed)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    return installed
 
-    def score() -> float:
-        held_out = np.arange(300, 400)
-        outputs = head_outputs(training.network, source, held_out)
-        labels = source.dataset.labels[held_out]
-        return map_of(pack(outputs.image), pack(outputs.text), labels, labels)
 
-    before = score()
-    for epoch in range(training.recipe.epochs):
-        training.epoch(epoch, lambda *_: None)
-    assert score() > before + 0.1, before
+def kenthash(*words: str, path: Path) -> subprocess.CompletedProcess[str]:
+    folders = [str(path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-m", "kenthash", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_documented_package_adds_a_method_that_learns(package: Path, tmp_path: Path) -> None:
+    pack = write_pack(tmp_path / "pack")
+    labels = np.load(pack / "labels.npy").astype(int)
+    chance = (labels @ labels.T > 0).mean()
+    train = f"train --method plain --bits 16 --data {pack} --out {tmp_path / 'run'} --json".split()
+    trained = kenthash(*train, "--set", "batch=50", "--set", "optimizer.lr=0.01", path=package)
+    metrics = json.loads(trained.stdout)
+    assert metrics["method"] == "plain"
+    assert metrics["i2t"]["map"] > chance + 0.15, chance
+
+
+def test_a_package_without_a_usable_method_is_named_and_left_out(package: Path, tmp_path: Path) -> None:
+    (info,) = package.glob("*.dist-info")
+    broken = tmp_path / info.name
+    broken.mkdir()
+    (broken / "METADATA").write_text((info / "METADATA").read_text())
+    (broken / "entry_points.txt").write_text("[kenthash.methods]\nplain = no_such_module:Plain\ntwice = broken:Twice\n")
+    (tmp_path / "broken.py").write_text("from kenthash.methods.kdph import Kdph\nclass Twice(Kdph): pass\n")
+    result = kenthash("train", "--data", "x", "--method", "plain", "--out", "y", path=tmp_path)
+    assert result.returncode == 2 and "method 'plain': choose one of" in result.stderr
+    warnings = [line for line in result.stderr.splitlines() if line.startswith("WARNING")]
+    assert len(warnings) == 2 and all("of plain-method is left out" in line for line in warnings)
+    assert "No module named 'no_such_module'" in warnings[0] and "'kdph' of another method" in warnings[1]

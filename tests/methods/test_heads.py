@@ -19,7 +19,7 @@ from kenthash.model.heads import (
 )
 from kenthash.model.network import HashNetwork
 
-WIDTHS = {"mlp": 32, "softmax_pair": 32, "tanh_mlp": 32}
+WIDTHS = {"mlp": 32, "unit": 32, "softmax_pair": 32, "tanh_mlp": 32}
 
 
 def config(kind: str) -> HeadConfig:
@@ -32,7 +32,10 @@ def test_outputs_lie_in_their_range_and_all_parameters_learn(kind: str) -> None:
     head = make_head(24, 16, config(kind))
     outputs = head(10 * torch.randn(50, 24))
     assert outputs.shape == (50, 16)
-    assert outputs.abs().max() <= 1 + 1e-6
+    if kind == "unit":  # floats, of length √K
+        torch.testing.assert_close(outputs.norm(dim=1), torch.full((50,), 4.0))
+    else:
+        assert outputs.abs().max() <= 1 + 1e-6
     torch.autograd.backward(outputs.square().mul(torch.rand(16)).sum())
     assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in head.parameters())
 
@@ -109,6 +112,17 @@ def test_standardise_takes_mean_and_deviation_and_leaves_a_constant_alone() -> N
     torch.testing.assert_close(deviation, torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
 
 
+def test_what_rounding_leaves_of_a_dead_dimension_does_not_count() -> None:
+    """As in MiniLM: one dimension is 1e-8, of which float16 keeps nothing, or the smallest number that it knows."""
+    features = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([0.05, 0.03, 1e-8])
+    features[0, 2] = 6e-8
+    rounded = features.half().float()
+    assert 0 < int((rounded[:, 2] != 0).sum()) < 10  # so that it has a deviation
+    layer = Standardise(3)
+    layer.fit(rounded)
+    torch.testing.assert_close(layer(features), layer(rounded), atol=0.01, rtol=0)
+
+
 @pytest.mark.parametrize("kind", HEADS)
 def test_every_head_standardises_and_so_does_not_see_the_scale_of_its_vectors(kind: str) -> None:
     features = torch.randn(200, 24, generator=torch.Generator().manual_seed(0))
@@ -123,7 +137,7 @@ def test_every_head_standardises_and_so_does_not_see_the_scale_of_its_vectors(ki
     assert any(name.endswith(".mean") for name in head.state_dict())  # saved with the model
 
 
-@pytest.mark.parametrize("kind", [kind for kind in HEADS if kind != "mlp"])
+@pytest.mark.parametrize("kind", [kind for kind in HEADS if kind not in ("mlp", "unit")])
 def test_weights_from_before_heads_standardised_take_vectors_as_they_are(kind: str) -> None:
     """Models and checkpoints of that time hold no statistics; a file that has lost one of the two is damaged."""
     head = make_head(24, 16, config(kind)).eval()

@@ -7,7 +7,7 @@ import torch
 from kenthash.codes import Codes, pack
 from kenthash.data.pack import FeaturePack
 from kenthash.evaluation import Labels, map_of
-from kenthash.methods import METHODS
+from kenthash.methods import METHODS, ClosedForm
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe
 from kenthash.training.sources import FeatureSource, head_outputs
@@ -20,6 +20,7 @@ SLOW = {"nivmf": 100, "mian": 100, "dnph": 100}  # epochs of methods that have h
 # mAP, mean of both directions, that each method reaches: the mean over seeds 0 to 4 less about four of their standard
 # deviations, so that neither another seed nor another machine falls below it. Random codes have .34.
 REACHED = {
+    "kcph": 0.92,  # .930 to .936
     "kaph": 0.92,  # .931 to .935
     "kdph": 0.77,  # .805 to .834
     "dcph": 0.67,  # .703 to .727
@@ -34,6 +35,13 @@ REACHED = {
     "ddbh": 0.65,  # .708 to .759
     "dnch": 0.71,  # .769 to .815
     "dagth": 0.80,  # .829 to .852
+    "dhaph": 0.60,  # .781 with seed 0, the only one measured
+    "dscph": 0.51,  # .610 to .722
+    "dpbe": 0.64,  # .685 to .723
+    "ddwsh": 0.56,  # .640 to .693
+    "rshnl": 0.86,  # .883 to .897
+    "ucch": 0.80,  # .834 to .866, without labels
+    "ucmfh": 0.87,  # .891 to .903, without labels
 }
 
 
@@ -47,7 +55,10 @@ def score(image: Codes, text: Codes, labels: Labels) -> float:
     return (map_of(image, text, labels, labels) + map_of(text, image, labels, labels)) / 2
 
 
-@pytest.mark.parametrize("key", METHODS)
+TRAINED = [key for key, method in METHODS.items() if not issubclass(method, ClosedForm)]
+
+
+@pytest.mark.parametrize("key", TRAINED)
 def test_learns(key: str, source: FeatureSource) -> None:
     assert key in REACHED, f"measure what {key} reaches over a few seeds, and add it above"
     recipe = make_recipe({"method": key, "bits": 32, "batch": 60, "epochs": SLOW.get(key, EPOCHS)})

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kenthash.codes import Codes
+from kenthash.codes import Codes, unpack
 from kenthash.search.index import Index
 
 Metadata = dict[str, Any]
@@ -23,25 +24,31 @@ class Reference:
         self.items.update({item_id: (code.tobytes(), entry) for item_id, code, entry in rows})
 
     def search(
-        self, code: Codes, k: int, radius: int | None, true_of: Callable[[Metadata], bool]
+        self, query: NDArray[Any], k: int, radius: int | None, true_of: Callable[[Metadata], bool]
     ) -> list[tuple[int, str]]:
-        query = int.from_bytes(code.tobytes(), "little")
-        ranked = sorted(
-            ((int.from_bytes(item_code, "little") ^ query).bit_count(), item_id)
-            for item_id, (item_code, entry) in self.items.items()
-            if true_of(entry)
-        )
-        return [(distance, item_id) for distance, item_id in ranked if radius is None or distance <= radius][:k]
+        """By a packed code, or by real values, of which the sizes in 1/255 of the largest weigh the bits."""
+        weights = [1] * (8 * len(query))
+        signs = np.unpackbits(query, bitorder="little") if query.dtype == np.uint8 else (query >= 0).astype(np.uint8)
+        if query.dtype != np.uint8:
+            weights = [round(255 * size / max(abs(query).tolist())) for size in abs(query).tolist()]
+        ranked = []
+        for item_id, (code, entry) in self.items.items():
+            bits = np.unpackbits(np.frombuffer(code, np.uint8), bitorder="little")
+            differs = np.flatnonzero(bits != signs).tolist()
+            if true_of(entry) and (radius is None or len(differs) <= radius):
+                ranked.append((sum(weights[i] for i in differs), item_id))
+        return sorted(ranked)[:k]
 
 
-def agree(index: Index, reference: Reference, queries: Codes, **options: Any) -> int:
+def agree(index: Index, reference: Reference, queries: NDArray[Any], **options: Any) -> int:
     """Index and reference answer alike, to the last tie. Returns the number of hits."""
-    true_of = options.pop("true_of", lambda entry: True)
+    true_of, proven = options.pop("true_of", lambda entry: True), options.pop("proven", True)
     answers = index.search(queries, **options)
     assert len(answers) == len(queries)
     for code, hits in zip(queries, answers, strict=True):
         expected = reference.search(code, options["k"], options.get("radius"), true_of)
         assert list(zip(hits.distances.tolist(), hits.ids, strict=True)) == expected
+        assert hits.proven == proven
         assert hits.metadata == [reference.items[item_id][1] for item_id in hits.ids]
     return sum(map(len, answers))
 
@@ -55,6 +62,12 @@ def clustered(rng: np.random.Generator, n: int, bits: int) -> Codes:
     same[0] = True
     codes[same] = centres[0]
     return codes
+
+
+def outputs_near(rng: np.random.Generator, codes: Codes) -> NDArray[np.float32]:
+    """Real-valued queries with the signs of codes, and of sizes as a model gives them; some of them tie."""
+    sizes = np.round(np.abs(np.tanh(rng.normal(size=(len(codes), 8 * codes.shape[1])))), 1)
+    return np.asarray(sizes * unpack(codes), np.float32)
 
 
 def names(rng: np.random.Generator, n: int) -> list[str]:

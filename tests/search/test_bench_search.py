@@ -5,7 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from components import need
+from kenthash.bench import index as index_bench
 from kenthash.bench import search as bench
+from kenthash.bench.peers import PEERS
 from kenthash.cli import app
 from kenthash.errors import UsageError
 
@@ -15,13 +17,29 @@ def test_contestants_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "BATCH", 40)
     monkeypatch.setattr(bench, "SINGLE", 8)
     (record,) = bench.bench_search([5000], ["clustered"], rounds=1)
-    ours = {name: about for name, about in record["contestants"].items() if name.startswith("kenthash")}
-    assert len(ours) == 3
+    contestants = record["contestants"]
+    ours = {name: about for name, about in contestants.items() if name.startswith("kenthash")}
+    assert len(ours) == 6 and len(contestants) == 6 + len(PEERS)
     assert all(about["equal"] and about["single_ms"] > 0 and about["batch_ratio"] > 0 for about in ours.values())
-    sizes = [about["bytes_an_item"] for about in ours.values()]
-    assert sizes[0] * 5000 == 4096 + (10 + 5) * (4096 + 8)  # header; pages of codes and of rows with their checksums
-    assert sizes == sorted(sizes)
-    assert "5,000 clustered codes" in bench.render([record], bench.bench_index(2000))
+    assert contestants["usearch exact"]["equal"]
+    for name in ("faiss MultiHash", "faiss IVF", "faiss HNSW", "usearch b1"):
+        assert 0.2 < contestants[name]["recall"] <= 1, name
+    sizes = [about["bytes_an_item"] for about in list(ours.values())[:3]]
+    assert sizes[0] == 12 and sizes == sorted(sizes)
+    assert "5,000 clustered codes" in bench.render([record])
+
+
+def test_indexes_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WRITES": 4, "PAUSE": 0, "QUERIES": 10, "PART": 1500}.items():
+        monkeypatch.setattr(index_bench, name, value)
+    figures = index_bench.bench_index(2000)
+    assert (figures["on_disk_id"], figures["on_disk_code"], figures["on_disk_metadata"]) == (24, 8, 97)
+    assert figures["on_disk_ours_in_sqlite"] > 5 and figures["after_write_ms_median"] > 0
+    stages = index_bench.bench_stages(3000)
+    for recall in stages["recall"].values():
+        assert recall["first"] - 0.1 <= recall["stages"] <= recall["all"] + 0.1
+    assert stages["recall"][index_bench.NOISES[0]]["stages"] > 0.9
+    assert "two stages" in index_bench.render_stages(stages) and "on_disk_id" in index_bench.render_index(figures)
 
 
 def test_codes_cluster_as_described() -> None:

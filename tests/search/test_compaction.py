@@ -1,7 +1,6 @@
 """The code file rebuilt: by several at once, beside another index, on a full disk, and its size."""
 
 import resource
-import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,9 +11,11 @@ import pytest
 
 from kenthash.codes import Codes
 from kenthash.errors import KenthashError
-from kenthash.search import Index, codefile, mih
-from kenthash.search.codefile import Header
-from kenthash.search.local import LocalEngine
+from kenthash.search import Index
+from kenthash.search.local import codefile, mih
+from kenthash.search.local.codefile import Header
+from kenthash.search.local.local_engine import LocalEngine
+from kenthash.search.local.sqlite import sqlite3
 
 
 def codes_of(items: int) -> Codes:
@@ -71,6 +72,38 @@ def test_searches_at_once_make_the_code_file_once(tmp_path: Path, monkeypatch: p
     with sqlite3.connect(path) as counter:
         assert counter.execute("SELECT count(*) FROM named").fetchone() == (1,)
     counter.close()
+
+
+def test_searches_go_on_while_the_code_file_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once an index is being searched, a code file that falls behind is rebuilt by another thread: here one that waits
+    for the writer's lock, which a search would wait for as well if it rebuilt the file itself."""
+    monkeypatch.setattr(codefile, "MAX_FRESH", 100)
+    path, codes = filled(tmp_path / "x.kh", 300), codes_of(700)
+    with Index.open(path) as index:
+        index.search(codes[:1], 1)  # the first one makes the file
+        assert index.stats().details["in the code file"] == 300
+        index.add([f"{i:06}" for i in range(300, 450)], codes[300:450])
+        index.upsert(["000007"], codes[600:601])
+        with sqlite3.connect(path, isolation_level=None) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            for i in (5, 310, 449):
+                assert index.search(codes[i : i + 1], 1)[0].ids == [f"{i:06}"]
+            assert index.search(codes[600:601], 1)[0].ids == ["000007"]
+            assert index.stats().details["in the code file"] == 300
+            writer.execute("ROLLBACK")
+        writer.close()
+        for thread in threading.enumerate():
+            if thread.name == "kenthash rebuild":
+                thread.join()
+        assert index.stats().details["in the code file"] == 450
+        for i in (5, 310, 449):
+            assert index.search(codes[i : i + 1], 1)[0].ids == [f"{i:06}"]
+        assert index.search(codes[600:601], 1)[0].ids == ["000007"]
+        index.add(["late"], codes[650:651])
+        assert index.search(codes[650:651], 1)[0].ids == ["late"]
+        index.add([f"{i:06}" for i in range(1000, 2000)], ~codes_of(1000))  # very many: the search waits
+        assert index.search(codes[650:651], 1)[0].ids == ["late"]
+        assert index.stats().details["in the code file"] == 1451
 
 
 def test_a_full_disk_is_one_line_and_searches_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from brute_force import Metadata, Reference, agree, clustered, names
+from brute_force import Metadata, Reference, agree, clustered, names, outputs_near
 
 from components import need
-from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.search.index import Index
+from kenthash.errors import DuplicateId, KenthashError, UsageError
+from kenthash.search import Index, add_texts
+from kenthash.search.export import export_index, read_codes
+from kenthash.search.photo_counts import PhotoCounts
 
 pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
 
@@ -24,15 +27,55 @@ def test_nearest(target: Callable[[str], str], bits: int) -> None:
         for part in slice(0, 500), slice(500, 900):
             index.add(ids[part], codes[part], metadata[part])
             reference.put(ids[part], codes[part], metadata[part])
-        queries = np.concatenate([codes[:3], clustered(rng, 2, bits), rng.integers(0, 256, (1, bits // 8), np.uint8)])
-        for k in 1, 10, 350, 10_000:
-            agree(index, reference, queries, k=k)
-        assert agree(index, reference, queries, k=1000) == 900 * len(queries)
-        for radius in 0, bits // 8, bits:
-            agree(index, reference, queries, k=20, radius=radius)
+        packed = np.concatenate([codes[:3], clustered(rng, 2, bits), rng.integers(0, 256, (1, bits // 8), np.uint8)])
         late: dict[str, Any] = {"filter": "year >= 2015", "true_of": lambda entry: entry["year"] >= 2015}
-        assert agree(index, reference, queries, k=40, **late) == 40 * len(queries)
-        agree(index, reference, queries, k=40, radius=bits // 8, **late)
+        for queries in packed, outputs_near(rng, packed):
+            for k in 1, 10, 350, 10_000:
+                agree(index, reference, queries, k=k)
+            assert agree(index, reference, queries, k=1000) == 900 * len(queries)
+            for radius in 0, bits // 8, bits:
+                agree(index, reference, queries, k=20, radius=radius)
+            assert agree(index, reference, queries, k=40, **late) == 40 * len(queries)
+            agree(index, reference, queries, k=40, radius=bits // 8, **late)
+
+
+def test_two_stages(target: Callable[[str], str], tmp_path: Path) -> None:
+    """Fewer items than there are candidates: the answers are those of whole codes, through all changes. Whole codes are
+    exported, too."""
+    rng, reference = np.random.default_rng(8), Reference()
+    address, ids, codes = target("stages"), names(rng, 350), clustered(rng, 350, 128)
+    metadata: list[Metadata] = [{"n": n, "text": f"number {n}"} for n in range(350)]
+    with Index.create(address, bits=64, rerank_bits=128) as index:
+        assert (index.bits, index.code_bits, index.stats().bits) == (64, 128, 128)
+        index.add(ids[:200], codes[:200], metadata[:200])
+        index.compact()
+        index.add(ids[200:], codes[200:], metadata[200:])
+        index.upsert(ids[150:250], codes[::-1][:100], metadata[150:250])
+        assert index.remove(ids[:30]) == 30
+        reference.put(ids[30:], codes[30:], metadata[30:])
+        reference.put(ids[150:250], codes[::-1][:100], metadata[150:250])
+        add_texts(index, lambda texts: np.stack([codes[int(text.split()[1])] for text in texts]))
+        with pytest.raises(UsageError, match=r"takes \[n, 16\]"):
+            index.search(codes[:1, :8])
+    for compacted in False, True:
+        with Index.open(address) as index:
+            assert (index.bits, index.code_bits) == (64, 128)
+            if compacted:
+                index.compact()
+            for queries in codes[:4], outputs_near(rng, codes[:4]):
+                agree(index, reference, queries, k=15)
+                agree(index, reference, queries, k=15, radius=10)
+                agree(index, reference, queries, k=5, filter="n < 99", true_of=lambda entry: entry["n"] < 99)
+                assert index.search_texts(queries[1:2], 1)[0].codes is not None
+            (hits,) = index.search_texts(codes[260:261], k=1)
+            assert hits.texts == ["number 260"] and hits.distances.tolist() == [0]
+            for item_id, item in zip(ids, index.get(ids), strict=True):
+                assert (item and item.code.tobytes()) == reference.items.get(item_id, (None,))[0]
+            assert export_index(index, tmp_path / f"compacted {compacted}", "npy") == 320
+    exported = read_codes(tmp_path / "compacted True")
+    assert dict(zip(exported[0], map(bytes, exported[1]), strict=True)) == {
+        name: code for name, (code, _) in reference.items.items()
+    }
 
 
 def test_life(target: Callable[[str], str]) -> None:
@@ -46,7 +89,7 @@ def test_life(target: Callable[[str], str]) -> None:
         index.add([], codes[:0], [])
         index.add(ids[:200], codes[:200], metadata[:200])
         reference.put(ids[:200], codes[:200], metadata[:200])
-        with pytest.raises(DataError, match="already") as refused:
+        with pytest.raises(DuplicateId, match="already") as refused:
             index.add(ids[190:210], codes[190:210], metadata[190:210])
         assert any(repr(item_id) in str(refused.value) for item_id in ids[190:200]) and "\n" not in str(refused.value)
         assert index.stats().items == 200  # nothing of the batch is there
@@ -95,6 +138,36 @@ def test_label_counts(target: Callable[[str], str]) -> None:
         assert index.label_counts(7) == expected[:7]
         with pytest.raises(UsageError, match="limit"):
             index.label_counts(0)
+
+
+def test_photo_counts(target: Callable[[str], str]) -> None:
+    vienna, suburb, far = (48.21, 16.37), (48.33, 16.32), (-41.32, 174.83)
+    photos: list[tuple[Metadata, int]] = [
+        ({"taken": "2023-06-14 18:05:31", "camera": "Pixel", "latitude": vienna[0], "longitude": vienna[1]}, 5),
+        ({"taken": "2023-06-15 08:00:00", "camera": "it's", "latitude": suburb[0], "longitude": suburb[1]}, 3),
+        ({"taken": "2019-01-01", "latitude": far[0], "longitude": far[1]}, 4),
+        ({"latitude": 90, "longitude": 180}, 1),
+        # None of these can be counted.
+        ({"taken": 2019, "camera": ["Pixel"], "latitude": "48", "longitude": 16.0}, 2),
+        ({"taken": "June", "camera": "", "latitude": 48.0, "longitude": None}, 2),
+        ({"taken": "2023-13-01", "latitude": -(2**63), "longitude": 1e300}, 2),
+        ({}, 2),
+    ]
+    metadata = [entry for entry, items in photos for _ in range(items)]
+    rng = np.random.default_rng(4)
+    with Index.create(target("photos"), bits=64) as index:
+        assert index.photo_counts() == PhotoCounts([], [], [])
+        index.add(names(rng, len(metadata)), clustered(rng, len(metadata), 64), metadata)
+        counts = index.photo_counts()
+        assert counts.months == [("2019-01", 4), ("2023-06", 8)]
+        assert counts.cameras == [("Pixel", 5), ("it's", 3)]
+        assert [(place.latitude, place.longitude, place.items) for place in counts.places] == [
+            (48.25, 16.35, 8), (-41.35, 174.85, 4), (90.0, 180.0, 1),
+        ]  # fmt: skip
+        assert index.photo_counts(1).places == counts.places[:1]
+        for place in counts.places:  # each can be filtered by
+            near = f"near({place.latitude}, {place.longitude}, {place.km} km)"
+            assert len(index.search(clustered(rng, 1, 64), 100, filter=near)[0]) == place.items
 
 
 def test_what_is_not_an_index(target: Callable[[str], str]) -> None:

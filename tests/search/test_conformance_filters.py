@@ -9,7 +9,20 @@ import pytest
 from brute_force import Metadata, Reference, agree, clustered, names
 
 from kenthash.codes import Codes
-from kenthash.search.filters import OPERATORS, Among, And, Compare, Filter, Has, IsNull, Literal, Not, Or, matches
+from kenthash.search.filters import (
+    OPERATORS,
+    Among,
+    And,
+    Compare,
+    Filter,
+    Has,
+    IsNull,
+    Literal,
+    NearPlace,
+    Not,
+    Or,
+    matches,
+)
 from kenthash.search.index import Index
 
 pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
@@ -25,6 +38,7 @@ HOSTILE = [
 ]
 HOSTILE += ["$1; drop table filters", "日本語", "😀", "e\u0301", "line\nbreak\ttab", "a_b", "", "\\u0041", "null"]
 KEYS = ["place", "shot on", "ключ", "a/b~c", "it's", "_x", "%s", "{table}"]
+PLACES = [(48.2, 16.4), (48.25, 16.5), (48.25, 16.6), (0, -179.1), (90, 77)]  # the third is 16 km from the first
 NUMBERS = [0, -3, 2020, 2020.5, 0.1, 1e-9, -1e30, 2**53 + 1, 2**63 - 1]
 
 FILTERS: list[tuple[str, Callable[[Metadata], bool]]] = [
@@ -47,7 +61,14 @@ FILTERS: list[tuple[str, Callable[[Metadata], bool]]] = [
         "not (labels has 'dog' or indoor = false)",
         lambda e: "dog" not in e.get("labels", []) and e["indoor"] is not False,
     ),
-    ("labels = 'dog' or place has 'it''s'", lambda e: False),
+    ("labels = 'dog' or year has '20'", lambda e: False),
+    (
+        "place has '%' or place has '_'",
+        lambda e: isinstance(e.get("place"), str) and bool({"%", "_"} & set(e["place"])),
+    ),
+    ("near(48.2, 16.4, 10 km)", lambda e: e.get("longitude") in (16.4, 16.5)),
+    ("near(0, 180, 120 km)", lambda e: e.get("latitude") == 0),
+    ("not near(90, 0, 1 km) and latitude > 0", lambda e: "latitude" in e and 0 < e["latitude"] < 90),
     ("place < 'b' and place > 'A'", lambda e: isinstance(e.get("place"), str) and "A" < e["place"] < "b"),
     ("place >= '日'", lambda e: isinstance(e.get("place"), str) and e["place"] >= "日"),
     ("missing is null and not missing = 1", lambda e: True),
@@ -66,6 +87,8 @@ def filled(target: Callable[[str], str]) -> Iterator[tuple[Index, Reference, Cod
             entry["year"] = NUMBERS[n % len(NUMBERS)]
         if n % 5:
             entry["labels"] = [["dog"], [], ["cat", *HOSTILE]][n % 3]
+        if n % 7 < 5:
+            entry["latitude"], entry["longitude"] = PLACES[n % 5]
         metadata.append(entry)
     reference.put(ids, codes, metadata)
     with Index.create(target("filters"), bits=64) as index:
@@ -111,7 +134,9 @@ def random_filter(rng: random.Random, depth: int) -> Filter:
     value = rng.choice(literals)
     op = rng.choice(["=", "!="] if isinstance(value, bool) else list(OPERATORS))
     among = Among(key, (value, rng.choice(HOSTILE), rng.choice(NUMBERS)))
-    simple: list[Filter] = [Compare(key, op, value), Compare(key, op, value), among, Has(key, "dog"), IsNull(key)]
+    has = Has(key, rng.choice(["dog", *HOSTILE]))
+    near = NearPlace(*rng.choice(PLACES), rng.choice([0.0, 12.0, 20e3]))
+    simple: list[Filter] = [Compare(key, op, value), Compare(key, op, value), among, has, IsNull(key), near]
     return rng.choice(simple)
 
 

@@ -3,7 +3,6 @@
 import json
 import logging
 import resource
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,9 @@ import pytest
 
 from kenthash.codes import hamming
 from kenthash.errors import DataError
-from kenthash.search import Index, checksums, kernels, mih, searcher
+from kenthash.search import Index
+from kenthash.search.local import checksums, kernels, mih, searcher
+from kenthash.search.local.sqlite import sqlite3
 
 MUTATIONS = 40  # of the 2,000 and more that `python tests/search/damage.py codes 0 2000` tries
 CODES = np.random.default_rng(0).integers(0, 256, (2000, 8), np.uint8)

@@ -1,4 +1,5 @@
-"""Search against brute force: kernels with and without tables, then whole indexes with additions, removals, filters."""
+"""Search against brute force: kernels with and without tables, by packed and by real-valued queries; then whole indexes
+with additions, removals, filters."""
 
 from itertools import product
 from pathlib import Path
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kenthash.codes import Codes, hamming
-from kenthash.search import Index, codefile, kernels, mih, scan
-from kenthash.search.codefile import to_words
-from kenthash.search.store import READ_ROWS
+from kenthash.codes import Codes, hamming, pack, unpack
+from kenthash.search import Index
+from kenthash.search.local import codefile, mih, scan
+from kenthash.search.local.scan import to_words, word_queries
+from kenthash.search.local.store import READ_ROWS
+from kenthash.search.queries import Queries, real_valued
 
 ALL = np.empty(0, np.uint64)
 
@@ -28,13 +31,31 @@ def make_codes(kind: str, items: int, bits: int, seed: int = 0) -> Codes:
     return centres[rng.integers(0, 8, items)] ^ flips
 
 
-def nearest(distances: NDArray[Any], k: int, radius: int) -> list[tuple[int, int]]:
-    """(distance, slot), by a full sort."""
-    return sorted((int(d), slot) for slot, d in enumerate(distances) if d <= radius)[:k]
+def outputs_near(codes: Codes, kind: str, seed: int = 0) -> NDArray[np.float32]:
+    """Real-valued queries with the signs of codes: of sizes as a model gives them, or with many ties and zeros."""
+    rng = np.random.default_rng(seed)
+    shape = (len(codes), 8 * codes.shape[1])
+    sizes = rng.integers(0, 3, shape) if kind == "ties" else np.abs(np.tanh(rng.normal(size=shape)))
+    return np.asarray(sizes * unpack(codes), np.float32)
 
 
-def as_pairs(heap: scan.Keys, radius: int) -> list[tuple[int, int]]:
-    slots, distances = scan.read_heap(heap, radius)
+def weighted(outputs: NDArray[np.float32], codes: Codes) -> NDArray[np.int64]:
+    """Weighted distances [Q, N], term by term."""
+    weights = np.rint(255 * np.abs(outputs.astype(np.float64)) / np.abs(outputs).max(axis=1, keepdims=True))
+    differs = (outputs >= 0)[:, None] != (unpack(codes) > 0)[None]
+    return np.asarray((weights[:, None] * differs).sum(axis=2), np.int64)
+
+
+def nearest(
+    distances: NDArray[Any], k: int, radius: int, differing: NDArray[Any] | None = None
+) -> list[tuple[int, int]]:
+    """(distance, slot), by a full sort, of those that differ in at most `radius` bits."""
+    bits = distances if differing is None else differing
+    return sorted((int(d), slot) for slot, d in enumerate(distances) if bits[slot] <= radius)[:k]
+
+
+def as_pairs(heap: scan.Keys, limit: int) -> list[tuple[int, int]]:
+    slots, distances = scan.read_heap(heap, limit)
     return list(zip(distances.tolist(), slots.tolist(), strict=True))
 
 
@@ -49,53 +70,73 @@ def build_tables(codes: scan.Words, bits: int, fast: bool) -> mih.Tables:
     return tables
 
 
+@pytest.mark.parametrize("weights", ["none", "tanh", "ties"])
 @pytest.mark.parametrize("bits", [16, 24, 64, 72, 128, 256, 1024])
 @pytest.mark.parametrize("kind", ["uniform", "clustered", "equal"])
-def test_kernels_equal_brute_force(kind: str, bits: int) -> None:
-    codes, queries = make_codes(kind, 700, bits), make_codes("uniform", 3, bits, seed=1)
-    queries[0] = codes[5]
-    true = hamming(queries, codes)
-    words, query_words = (to_words(c.tobytes(), len(c), bits) for c in (codes, queries))
+def test_kernels_equal_brute_force(kind: str, bits: int, weights: str) -> None:
+    codes, query_codes = make_codes(kind, 700, bits), make_codes("uniform", 3, bits, seed=1)
+    query_codes[0] = codes[5]
+    differing = hamming(query_codes, codes)
+    queries, true = Queries(query_codes), differing
+    if weights != "none":
+        outputs = outputs_near(query_codes, weights)
+        queries, true, differing = real_valued(outputs), weighted(outputs, codes), hamming(pack(outputs), codes)
+    words = to_words(codes)
     # With few bits per table, the buckets within any distance are few enough to look up all of them.
     tables = [build_tables(words, bits, fast) for fast in ({True, False} if bits <= 64 else {False})]
     for k, radius in ((1, bits), (10, bits), (10, bits // 4), (700, bits)):
-        heaps = scan.new_heaps(len(queries), k, radius)
-        kernels.scan(query_words, words, 0, len(words), ALL, heaps)
-        by_numpy = scan.new_heaps(len(queries), k, radius)
-        scan.scan_with_numpy(query_words, words, ALL, by_numpy)
+        prepared = word_queries(queries, radius)
+        heaps, by_numpy = prepared.new_heaps(k), prepared.new_heaps(k)
+        scan.scan_compiled(prepared, words, 0, len(words), ALL, heaps)
+        scan.scan_with_numpy(prepared, words, ALL, by_numpy)
         for q in range(len(queries)):
-            expected = nearest(true[q], k, radius)
-            assert as_pairs(heaps[q], radius) == as_pairs(by_numpy[q], radius) == expected
+            expected, limit = nearest(true[q], k, radius, differing[q]), int(prepared.limits[q])
+            assert as_pairs(heaps[q], limit) == as_pairs(by_numpy[q], limit) == expected
             for table in tables:
-                heap = scan.new_heaps(1, k, radius)[0]
-                looked = table.search(query_words[q], words, ALL, 1 << 40, 3_000_000, heap)
+                heap = prepared.new_heaps(k)[q]
+                looked = table.search(prepared, q, words, ALL, 1 << 40, 3_000_000, heap)
                 if looked >= 0:
-                    assert as_pairs(heap, radius) == expected
-                elif k <= 10 and kind != "uniform":
+                    assert as_pairs(heap, limit) == expected
+                elif k <= 10 and kind != "uniform" and weights == "none":
                     pytest.fail("gave up on an easy search")
 
 
-def test_hashing_finishes_where_it_should() -> None:
+@pytest.mark.parametrize("weights", ["none", "tanh", "ties"])
+def test_hashing_finishes_where_it_should(weights: str) -> None:
     """Not the scan behind it: uniform codes of 24 and 32 bits, all distances, with and without copies."""
     for bits in (24, 32):
         codes = make_codes("uniform", 3000, bits)
-        words = to_words(codes.tobytes(), len(codes), bits)
-        true = hamming(codes[:4], codes)
+        words, outputs = to_words(codes), outputs_near(codes[:4], weights)
+        queries = Queries(codes[:4]) if weights == "none" else real_valued(outputs)
+        true = hamming(codes[:4], codes) if weights == "none" else weighted(outputs, codes)
+        prepared = word_queries(queries, bits)
         for fast in (True, False):
             table = build_tables(words, bits, fast)
             for q in range(4):
-                heap = scan.new_heaps(1, 50, bits)[0]
-                assert table.search(words[q], words, ALL, 1 << 40, 1 << 40, heap) > 0
-                assert as_pairs(heap, bits) == nearest(true[q], 50, bits)
+                heap = prepared.new_heaps(50)[q]
+                assert table.search(prepared, q, words, ALL, 1 << 40, 1 << 40, heap) > 0
+                assert as_pairs(heap, int(prepared.limits[q])) == nearest(true[q], 50, bits, np.zeros(3000))
 
 
-def test_hashing_gives_up_early_when_it_is_hopeless() -> None:
-    codes = make_codes("uniform", 50_000, 64)
-    words = to_words(codes.tobytes(), len(codes), 64)
-    far = make_codes("uniform", 1, 64, seed=9)
-    heap = scan.new_heaps(1, 1000, 64)[0]
-    looked = build_tables(words, 64, True).search(far.view("<u8")[0], words, ALL, 500, 10_000, heap)
+@pytest.mark.parametrize("weights", ["none", "tanh"])
+def test_hashing_gives_up_early_when_it_is_hopeless(weights: str) -> None:
+    codes, far = make_codes("uniform", 50_000, 64), make_codes("uniform", 1, 64, seed=9)
+    queries = Queries(far) if weights == "none" else real_valued(outputs_near(far, weights))
+    prepared, words = word_queries(queries, 64), to_words(codes)
+    heap = prepared.new_heaps(1000)[0]
+    looked = build_tables(words, 64, True).search(prepared, 0, words, ALL, 500, 10_000, heap)
     assert -10_000 < looked < 0
+
+
+def test_hashing_by_weights_looks_at_few_items() -> None:
+    """Of a clustered set, it proves the ten best having looked at a small part."""
+    codes = make_codes("clustered", 50_000, 64)
+    prepared, words = word_queries(real_valued(outputs_near(codes[:20], "tanh")), 64), to_words(codes)
+    table = build_tables(words, 64, True)
+    looked = [
+        table.search(prepared, q, words, ALL, 1 << 40, 1 << 40, heap) for q, heap in enumerate(prepared.new_heaps(10))
+    ]
+    assert 0 < np.median(looked) < 12_500
 
 
 @pytest.mark.parametrize("kind", ["uniform", "clustered", "equal"])
@@ -132,14 +173,20 @@ def test_index_equals_brute_force(
             (300, None, "not labels has 'dog' or place is null", lambda i: not i % 3 or not i % 2),
             (5, bits // 2, "n in (1, 2) and n > 1.5", lambda i: i % 50 == 2),
         ]
-        for compiled, (k, radius, text, keep) in product((False, True), cases):
+        real = outputs_near(queries, "ties" if kind == "clustered" else "tanh")
+        by_weights = weighted(real, codes)
+        differing = hamming(pack(real), codes)
+        kinds = ((queries, true, true), (real, by_weights, differing))
+        for compiled, (k, radius, text, keep), (given, away, bits_away) in product((False, True), cases, kinds):
             monkeypatch.setattr(scan, "_words_left", -1 if compiled else 1 << 40)
-            for q, hits in enumerate(index.search(queries, k, radius, text)):
+            for q, hits in enumerate(index.search(given, k, radius, text)):
                 limit = bits if radius is None else radius
-                best = sorted((int(true[q, i]), ids[i], i) for i in here if keep(i) and true[q, i] <= limit)[:k]
+                best = sorted((int(away[q, i]), ids[i], i) for i in here if keep(i) and bits_away[q, i] <= limit)[:k]
                 assert hits.ids == [name for _, name, _ in best]
                 assert hits.distances.tolist() == [d for d, _, _ in best]
                 assert hits.metadata == [entries[i] for _, _, i in best]
+                assert hits.differing is not None and hits.proven
+                assert hits.differing.tolist() == [bits_away[q, i] for _, _, i in best]
         single = index.search(queries[:1], 10)[0]
         assert single.ids == index.search(queries, 10)[0].ids
 
@@ -148,16 +195,17 @@ def test_numpy_scans_until_the_compiled_kernels_would_have_cost_less(monkeypatch
     monkeypatch.setattr(scan, "ITEMS_AT_ONCE", 64)  # so that what one block leaves is the bound of the next
     monkeypatch.setattr(scan, "_words_left", 1000)
     codes = make_codes("clustered", 1000, 64)
-    heaps = scan.new_heaps(1, 30, 64)
-    scan.scan_with_numpy(codes[:1].view("<u8"), codes.view("<u8"), ALL, heaps)
+    queries = word_queries(Queries(codes[:1]), 64)
+    heaps = queries.new_heaps(30)
+    scan.scan_with_numpy(queries, codes.view("<u8"), ALL, heaps)
     assert as_pairs(heaps[0], 64) == nearest(hamming(codes[:1], codes)[0], 30, 64)
     assert [scan.use_numpy(600), scan.use_numpy(400)] == [True, True]
     assert [scan.use_numpy(1), scan.use_numpy(0)] == [False, False]  # once compiled, always compiled
 
 
 def test_scan_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kenthash.search.searcher.SPLIT", 100)
-    monkeypatch.setattr("kenthash.search.local.cores", lambda: 3)
+    monkeypatch.setattr("kenthash.search.local.snapshot.SPLIT", 100)
+    monkeypatch.setattr("kenthash.search.local.local_engine.cores", lambda: 3)
     codes = make_codes("clustered", 1000, 64)
     with Index.create(tmp_path / "x.kh", 64, form="scan") as index:
         index.add([f"{i:04}" for i in range(1000)], codes)

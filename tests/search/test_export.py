@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from components import need
+from kenthash.cli import app
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search.export import export_index, read_codes
+from kenthash.search.fill import find_codes
 from kenthash.search.index import Index
 
 KINDS = ["npy", "faiss", "parquet"]
@@ -129,3 +132,32 @@ def _refused(path: Path, why: str) -> None:
     with pytest.raises(DataError, match=why) as refused:
         read_codes(path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_of_two_stages_make_an_index_of_two_stages(tmp_path: Path, kind: str) -> None:
+    needs(kind)
+    codes = np.random.default_rng(0).integers(0, 256, (50, 24), np.uint8)
+    with Index.create(tmp_path / "a.kh", 128, 192) as index:
+        index.add([f"{i:02}" for i in range(50)], codes)
+        out = tmp_path / ("out.parquet" if kind == "parquet" else "out")
+        export_index(index, out, kind)
+    run = CliRunner().invoke(app, ["index", "add", "--codes", str(out), "--index", str(tmp_path / "b.kh")])
+    assert run.exit_code == 0, run.output
+    with Index.open(tmp_path / "b.kh") as copy:
+        assert (copy.bits, copy.code_bits, len(copy)) == (128, 192, 50)
+        (hits,) = copy.search(codes[7:8], 1)
+        assert hits.ids == ["07"] and hits.proven
+
+
+def test_a_damaged_list_of_nested_bits(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "a.kh", 64, 128) as index:
+        export_index(index, tmp_path / "out", "npy")
+    file = tmp_path / "out" / "nested.json"
+    assert file.read_text() == "[64]"
+    for text in ("{", "64", "[-8]", '["64"]', "[true]", "[60]"):
+        file.write_text(text)
+        with pytest.raises(DataError, match="it must be a list of numbers of bits"):
+            find_codes(tmp_path / "out")
+    file.unlink()
+    assert find_codes(tmp_path / "out").stages == (128, None)

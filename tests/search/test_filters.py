@@ -1,16 +1,18 @@
 """The filter language: what parses to what, what is refused where, and that SQLite answers like the plain meaning."""
 
 import json
-import sqlite3
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kenthash.errors import UsageError
-from kenthash.search.filters import Among, And, Compare, Filter, Has, IsNull, Not, Or, matches, parse
-from kenthash.search.store import condition
+from kenthash.search.filters import Among, And, Compare, Filter, Has, IsNull, NearPlace, Not, Or, matches, parse
+from kenthash.search.local.schema import add_functions
+from kenthash.search.local.sqlite import sqlite3
+from kenthash.search.local.store import condition
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,8 @@ from kenthash.search.store import condition
         ("not (x is null or x is not null)", Not(Or((IsNull("x"), Not(IsNull("x")))))),
         ("labels has 'it''s' ", Has("labels", "it's")),
         ("\"shot on\" in ('film', 3, true)", Among("shot on", ("film", 3, True))),
+        ("near(48.2, 16.4, 10 km)", NearPlace(48.2, 16.4, 10.0)),
+        ("near(-90,180,500m) or near = 1", Or((NearPlace(-90.0, 180.0, 0.5), Compare("near", "=", 1)))),
     ],
 )
 def test_parse(text: str, tree: Filter) -> None:
@@ -41,6 +45,10 @@ def test_parse(text: str, tree: Filter) -> None:
         ("a = 99999999999999999999", 5),
         ("1 = a", 1),
         ("a in ()", 7),
+        ("near(91, 0, 1 km)", 6),
+        ("near(9, 0, 1)", 13),
+        ("near(9, 0, 1 ly)", 14),
+        ("near(9, 0, -1 km)", 12),
         ("(" * 40 + "a = 1" + ")" * 40, 34),
     ],
 )
@@ -65,6 +73,12 @@ keys = st.sampled_from(["a", "b", "a b", "$.a", "x[0]", "naïve"])
 texts = st.sampled_from(["", "a", "B", "b%", "it's", "é", "🐕", '"', "1"])
 literals = st.one_of(texts, st.integers(-3, 3), st.sampled_from([0.5, -1.0, 2.0]), st.booleans())
 values = st.one_of(literals, st.none(), st.lists(texts, max_size=3))
+degrees = st.one_of(st.sampled_from([48.2, 48.3, 16.4, 16.6, 0, 90, -90, 180, -180, 179.9, -179.9, 408.2]), values)
+entries = st.builds(
+    lambda plain, place: plain | place,
+    st.dictionaries(keys, values, max_size=4),
+    st.dictionaries(st.sampled_from(["latitude", "longitude"]), degrees),
+)
 ordered = st.builds(
     Compare, keys, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.one_of(texts, st.integers(-3, 3))
 )
@@ -74,6 +88,12 @@ leaves = st.one_of(
     st.builds(Among, keys, st.lists(literals, min_size=1, max_size=3).map(tuple)),
     st.builds(Has, keys, texts),
     st.builds(IsNull, keys),
+    st.builds(
+        NearPlace,
+        st.sampled_from([48.2, 0.0, -89.9, 90.0]),
+        st.sampled_from([16.4, 179.95, -180.0]),
+        st.sampled_from([0.0, 1.0, 25.0, 3000.0, 20100.0]),
+    ),
 )
 filters = st.recursive(
     leaves,
@@ -103,6 +123,8 @@ def written(term: Filter) -> str:
             return f'"{key}" has {literal(value)}'
         case IsNull(key):
             return f'"{key}" is null'
+        case NearPlace(latitude, longitude, km):
+            return f"near({latitude}, {longitude}, {km} km)"
         case Not(inner):
             return f"not ({written(inner)})"
         case And(terms):
@@ -116,9 +138,10 @@ def test_what_is_written_is_parsed(term: Filter) -> None:
     assert parse(written(term)) == term
 
 
-@given(filters, st.lists(st.dictionaries(keys, values, max_size=4), min_size=1, max_size=5))
+@given(filters, st.lists(entries, min_size=1, max_size=5))
 def test_sqlite_answers_like_the_meaning(term: Filter, entries: list[dict[str, Any]]) -> None:
     with sqlite3.connect(":memory:") as connection:
+        add_functions(connection)
         connection.execute("CREATE TABLE items(metadata TEXT)")
         connection.executemany(
             "INSERT INTO items VALUES (?)", [(json.dumps(entry, ensure_ascii=False),) for entry in entries]
@@ -134,3 +157,26 @@ def test_missing_keys_never_compare() -> None:
         assert not matches(parse(text), {"year": None})
     assert matches(parse("not year = 1 and year is null"), {})
     assert not matches(parse("flag = 1"), {"flag": True})  # true is no number
+
+
+places = st.tuples(st.floats(-90, 90), st.floats(-180, 180))
+
+
+@given(places, places, st.sampled_from([1, 50, 900, 9e3]))
+def test_near_is_the_distance_on_the_sphere(place: tuple[float, float], other: tuple[float, float], km: float) -> None:
+    """By the angle between the two directions, as vectors; what is within a metre of the limit may go either way."""
+
+    def direction(latitude: float, longitude: float) -> np.ndarray[Any, Any]:
+        φ, λ = np.radians([latitude, longitude])
+        return np.array([np.cos(φ) * np.cos(λ), np.cos(φ) * np.sin(λ), np.sin(φ)])
+
+    a, b = direction(*place), direction(*other)
+    distance = 6371.0088 * np.arctan2(np.linalg.norm(np.cross(a, b)), a @ b)
+    if abs(distance - km) > 0.001:
+        assert matches(NearPlace(*place, km), {"latitude": other[0], "longitude": other[1]}) == (distance < km)
+
+
+def test_has_looks_into_lists_and_texts() -> None:
+    assert matches(parse("camera has 'Pixel'"), {"camera": "Google Pixel 7"})
+    assert not matches(parse("camera has 'pixel'"), {"camera": "Google Pixel 7"})
+    assert not matches(parse("labels has 'do'"), {"labels": ["dog"]})

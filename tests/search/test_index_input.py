@@ -8,7 +8,7 @@ import pytest
 
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import Index
-from kenthash.search.addresses import without_password
+from kenthash.search.servers.addresses import without_password
 
 CODE = np.zeros((1, 8), np.uint8)
 
@@ -64,7 +64,7 @@ def test_bad_calls(index: Index, tmp_path: Path) -> None:
         lambda: index.search(CODE, k=0),
         lambda: index.search(CODE, k=10_001),
         lambda: index.search(CODE, radius=65),
-        lambda: index.search(CODE[0]),
+        lambda: index.search(CODE[0, :3]),
         lambda: index.search(CODE, filter="nonsense"),
         lambda: index.search(CODE, filter="place = '\ud800'"),
         lambda: index.get(["half\udfff"]),

@@ -10,7 +10,7 @@ import pytest
 
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index
-from kenthash.search.local import IDLE, LocalEngine
+from kenthash.search.local.local_engine import IDLE, LocalEngine
 
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), np.uint8)
 IDS = [f"{i:02}" for i in range(50)]

@@ -1,16 +1,15 @@
-"""An index written by an earlier version opens and answers. `index-0.1.0.zip` holds one as version 0.1.0 left it:
-200 items compacted, then 20 removed, 10 replaced and 100 added."""
+"""Indexes written by earlier versions open and answer. `index-0.1.0.zip` holds one as version 0.1.0 left it, without
+texts, and `index-schema-2.zip` one of the last version before `id_order`, with texts. In both, 200 items were
+compacted, then 20 removed, 10 replaced and 100 added."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from brute_force import Reference, agree
+from brute_force import Metadata, Reference, agree
 
-from kenthash.errors import UsageError
+from kenthash.errors import DataError, UsageError
 from kenthash.search import Index, add_texts
 
 CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
@@ -40,9 +39,28 @@ def test_an_index_of_version_0_1_0_gets_texts(tmp_path: Path) -> None:
         assert add_texts(index, lambda texts: CODES[7 : 7 + len(texts)]) == 1
         (hits,) = index.search_texts(CODES[7:8])
         assert (hits.ids, hits.distances.tolist(), hits.texts) == (["new"], [0], ["a kite"])
-    with closing(sqlite3.connect(tmp_path / "old.kh")) as file:  # which that version could go on with
-        assert file.execute("PRAGMA user_version").fetchone() == (2,)
-        file.execute("DELETE FROM items WHERE id = 'new'")  # and which keeps the texts in step for it
-        file.commit()
+
+
+def test_an_index_of_schema_2(tmp_path: Path) -> None:
+    shutil.unpack_archive(Path(__file__).with_name("index-schema-2.zip"), tmp_path)
+    ids = [f"é{i:03}" for i in range(300)]
+    entries: list[Metadata] = [{"n": i, "text": f"number {i}"} for i in range(300)]
+    reference = Reference()
+    reference.put(ids[20:], CODES[20:], entries[20:])
     with Index.open(tmp_path / "old.kh") as index:
-        assert len(index.search_texts(CODES[7:8])[0]) == 0
+        assert index.list_ids() == ids[20:] and index.stats().items == 280
+        assert agree(index, reference, CODES[::60], k=300) == 5 * 280
+        (hits,) = index.search_texts(CODES[70:71], k=1)
+        assert (hits.ids, hits.texts) == (["é070"], ["number 70"])
+        index.upsert([*ids[70:71], "é0705"], CODES[:2], entries[:2])  # in place, and between two
+        index.remove(ids[80:90])
+        reference.put([*ids[70:71], "é0705"], CODES[:2], entries[:2])
+        for name in ids[80:90]:
+            del reference.items[name]
+    with Index.open(tmp_path / "old.kh") as index:
+        assert index.list_ids() == sorted(reference.items)
+        index.compact()
+        agree(index, reference, CODES[::60], k=300)
+        assert index.search_texts(CODES[70:71], k=1)[0].ids != ["é070"]  # which has no code of its new text
+        with pytest.raises(DataError, match="'é0705' is in the index already"):
+            index.add(["é0705"], CODES[:1])

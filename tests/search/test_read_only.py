@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,8 @@ import pytest
 
 from kenthash.errors import DataError, KenthashError
 from kenthash.search import Index
-from kenthash.search.schema import APPLICATION, MIGRATIONS
+from kenthash.search.local.schema import APPLICATION, MIGRATIONS
+from kenthash.search.local.sqlite import sqlite3
 
 CODES = np.random.default_rng(0).integers(0, 256, (60, 8), np.uint8)
 IDS = [f"{i:02}" for i in range(60)]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from brute_force import Reference, agree, clustered, names
+from brute_force import Reference, agree, clustered, names, outputs_near
 
 from components import need
 from kenthash.errors import DataError, KenthashError
@@ -32,6 +32,8 @@ def test_postgres_graph(target: Callable[[str], str]) -> None:
         rare = index.search(queries, k=10, filter="n = 7")
         assert all(len(hits) == 10 and {e["n"] for e in hits.metadata} == {7} for hits in rare)
         assert index.stats().details["hnsw"] == 1
+        for hits in (*answers, *index.search(outputs_near(rng, queries), k=10)):
+            assert len(hits) == 10 and not hits.proven and hits.distances.tolist() == sorted(hits.distances.tolist())
 
 
 @pytest.mark.parametrize("target", ["postgres"], indirect=True)
@@ -69,7 +71,27 @@ def test_milvus_lists(target: Callable[[str], str]) -> None:
         index.compact()
         assert index.stats().details["shards"] == 2
     with Index.open(target("lists"), probes=8) as index:
-        agree(index, reference, codes[:5], k=20)
+        agree(index, reference, codes[:5], k=20, proven=False)
+        agree(index, reference, outputs_near(rng, codes[:5]), k=20, proven=False)
+
+
+@pytest.mark.parametrize("target", ["milvus"], indirect=True)
+def test_milvus_says_what_is_not_proven(target: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few candidates. Real-valued queries far from all items, or with few large weights, need many."""
+    monkeypatch.setattr("kenthash.search.servers.milvus.MAX_RESULTS", 300)
+    rng = np.random.default_rng(9)
+    codes, ids, reference = clustered(rng, 900, 64), names(rng, 900), Reference()
+    reference.put(ids, codes, [{}] * 900)
+    queries = np.concatenate([outputs_near(rng, codes[:6]), outputs_near(rng, rng.integers(0, 256, (6, 8), np.uint8))])
+    queries[3:6, 8:] /= 1000
+    with Index.create(target("unproven"), bits=64) as index:
+        index.add(ids, codes)
+        answers = index.search(queries, k=5)
+        for query, hits in zip(queries, answers, strict=True):
+            if hits.proven:
+                true = reference.search(query, 5, None, lambda entry: True)
+                assert list(zip(hits.distances.tolist(), hits.ids, strict=True)) == true
+        assert {hits.proven for hits in answers} == {True, False}
 
 
 @pytest.mark.parametrize("target", ["milvus"], indirect=True)

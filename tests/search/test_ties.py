@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kenthash.errors import UsageError
-from kenthash.search.addresses import ServerAddress, parse_milvus_address, parse_postgres_address
 from kenthash.search.engine import Metadata
-from kenthash.search.milvus_requests import (
+from kenthash.search.servers.addresses import ServerAddress, parse_milvus_address, parse_postgres_address
+from kenthash.search.servers.milvus_requests import (
     Near,
     decode_metadata,
     encode_metadata,

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,7 +19,8 @@ from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.hasher import Hasher
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index, add_texts
-from kenthash.search.folder import sync_folder, walk_folder
+from kenthash.search.folders.folder import sync_folder
+from kenthash.search.folders.walk import walk_folder
 from kenthash.search.models import assign_model
 from processes import PATIENCE
 from processes import wait_until as wait_until
@@ -93,10 +94,17 @@ class Running:
 
 
 @contextmanager
-def running(place: Place, *options: str, index: str = "", unread_log: bool = False) -> Iterator[Running]:
-    """The command as a user would start it, on the place's index or another one."""
+def running(
+    place: Place,
+    *options: str,
+    index: str = "",
+    items: int = ITEMS,
+    unread_log: bool = False,
+    before: Sequence[str] = (),
+) -> Iterator[Running]:
+    """The command as a user would start it, on the place's index or another one; `before` is a command that runs it."""
     target = index or str(place.index)
-    command = [sys.executable, "-m", "kenthash", "serve", "--index", target, "--port", "0", "--json"]
+    command = [*before, sys.executable, "-m", "kenthash", "serve", "--index", target, "--port", "0", "--json"]
     command += ["--timeout", str(PATIENCE)]  # unless the options say otherwise
     log = place.folder / f"log {len(list(place.folder.glob('log *')))}"
     with log.open("w") as stream:
@@ -107,7 +115,7 @@ def running(place: Place, *options: str, index: str = "", unread_log: bool = Fal
         line = process.stdout.readline()
         assert line, log.read_text()
         told = json.loads(line)
-        assert told["items"] == ITEMS
+        assert told["items"] == items
         yield Running(told["url"], process, log)
     finally:
         process.kill()

@@ -13,7 +13,7 @@ import pytest
 from small_service import wait_until
 
 from kenthash.bench.http_load import LoadResult
-from kenthash.bench.monitor import WAKE_PERIOD, Monitor, Sample, memory_trend
+from kenthash.bench.monitor import WAKE_PERIOD, Monitor, ProcessSample, memory_trend
 from kenthash.bench.search import BITS
 from kenthash.bench.serve import RATE, _by_minute, _figures, bench_serve, render
 from processes import PATIENCE
@@ -31,7 +31,7 @@ def test_figures_by_minute() -> None:
     """By hand: 1 ms in the first minute, 3 ms in the second, when the host took a tenth and woke sleepers 2 ms late;
     half a minute is left out."""
     load = LoadResult([0.001] * 60 + [0.003] * 60 + [9.0] * 30, list(range(150)), start=1000.0, duration=150.0)
-    samples = [Sample(1000.0 + t, 100 + t / 60, max(t - 60, 0) * 20, t * 200) for t in range(151)]
+    samples = [ProcessSample(1000.0 + t, 100 + t / 60, max(t - 60, 0) * 20, t * 200) for t in range(151)]
     wakes = [(1000.0 + t, 0.002 if t >= 60 else 0.0) for t in range(151)]
     assert _by_minute(load, Monitor(samples, wakes)) == {
         "p50_ms": [1.0, 3.0],

@@ -1,7 +1,9 @@
 """Clients that keep the server waiting are cut off, and others served meanwhile."""
 
 import socket
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -85,3 +87,27 @@ def test_an_answer_has_to_be_taken(hasty: Running) -> None:
         connection.sendall(f"GET /items/{name(0)}/image HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         wait_until(lambda: ends in Path("/proc/net/tcp").read_text())
         wait_until(lambda: ends not in Path("/proc/net/tcp").read_text())
+
+
+def test_seventy_endless_bodies_turn_nobody_away(hasty: Running) -> None:
+    head = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with ExitStack() as stack:
+        for _ in range(70):
+            stack.enter_context(connection := connect(hasty))
+            connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{ \r\n")
+        for _ in range(5):
+            answer = httpx.post(f"{hasty.url}/search", json={"id": name(1)}, timeout=PATIENCE)
+            assert answer.status_code == 200, answer.text
+
+
+def test_more_connections_than_descriptors(tmp_path: Path) -> None:
+    """Those that wait longest are closed, so that new ones are answered."""
+    most = 200
+    limits = (sys.executable, "-c", f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({most}, {most})); os.execv(sys.argv[1], sys.argv[1:])")  # fmt: skip  # noqa: E501
+    with running(make_place(tmp_path), before=limits) as server, ExitStack() as stack:
+        silent = [stack.enter_context(connect(server)) for _ in range(3 * most)]
+        for _ in range(3):
+            assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
+            assert httpx.post(f"{server.url}/search", json={"id": name(0)}, timeout=PATIENCE).status_code == 200
+        wait_until(lambda: len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) < most)
+        assert ended(silent[0], PATIENCE) and not ended(silent[-1], 0.1)

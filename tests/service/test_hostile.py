@@ -223,7 +223,7 @@ def raw(server: Running, request: bytes, end: bool = False) -> bytes:
 )
 def test_addresses_lead_nowhere(server: Running, address: str) -> None:
     answer = raw(server, f"GET {address} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-    assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405")), answer[:300]
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")), answer[:300]
     assert b"root:" not in answer and b"kenthash.service" not in answer
 
 
@@ -308,3 +308,20 @@ def test_schemathesis_finds_no_failure(server: Running, client: httpx.Client, pl
         index.remove([one for one in index.list_ids(limit=100_000) if not one.startswith("photos/")])
     wait_until(lambda: client.get("/stats").json()["items"] == ITEMS)  # the server notices by itself
     assert done.returncode == 0, done.stdout[-6000:]
+
+
+def test_private_keys_are_no_filters(client: httpx.Client) -> None:
+    """By comparisons the path of a picture could be read out, character by character."""
+    for filter in ("path > '/home'", 'not (year = 1 or "path" is null)', "digest in ('a')", "size = 1", "mtime < 9e9"):
+        answer = client.post("/search", json={"id": name(0), "filter": filter})
+        assert "describes a file of the server" in problem(answer, 422, "invalid")
+    assert client.post("/search", json={"id": name(0), "filter": "paths = 'a' or year = 1"}).status_code == 200
+
+
+def test_ids_that_are_not_utf8_stay_apart(server: Running, client: httpx.Client) -> None:
+    """The framework decodes both to the same character."""
+    for raw in ("/items/%FF", "/items/%FE", "/items/a%C3/image"):
+        answer = client.put(raw, json={"code": "00" * 8})
+        assert "not UTF-8" in problem(answer, 400, "malformed")
+        problem(client.get(raw), 400, "malformed")
+    problem(client.get("/items/%EF%BF%BD"), 404, "not-found")  # the character itself

@@ -1,17 +1,21 @@
 """The service on an index that stands on a real Milvus or PostgreSQL."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 import servers
-from small_service import BITS, ITEMS, LABELS, Place, make_place, name, problem, running
+from small_service import BITS, ITEMS, LABELS, Place, make_place, name, problem, running, wait_until
 
 from kenthash import Hasher, Index
-from kenthash.codes import hamming
+from kenthash.codes import hamming, pack
 from kenthash.search import add_texts
+from kenthash.search.folders.folder import sync_folder
+from kenthash.search.folders.walk import walk_folder
 from kenthash.search.models import assign_model
+from kenthash.search.queries import real_valued
 from processes import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("servers")
@@ -25,15 +29,16 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     place: Place = make_place(tmp_path_factory.mktemp("engines"))
+    hasher = Hasher.load(place.model)
     with Index.open(place.index) as local, Index.create(target, BITS) as index:
         assign_model(index, place.model)
-        items = [item for item in local.get(local.list_ids()) if item]
-        index.add([item.id for item in items], np.stack([item.code for item in items]), [i.metadata for i in items])
-        hasher = Hasher.load(place.model)
+        sync_folder(index, walk_folder(place.photos), hasher.encode_files)
         add_texts(index, hasher.encode_texts)
-    code = hasher.encode_texts(["two dogs"])
-    distances = hamming(code, np.stack([item.code for item in items]))[0].tolist()
-    expected = sorted((d, item.id, item.code.tobytes().hex()) for d, item in zip(distances, items, strict=True))
+        items = [item for item in local.get(local.list_ids()) if item]
+    output, codes = hasher.query_texts(["two dogs"]), np.stack([item.code for item in items])
+    distances, bits = real_valued(output).distances(0, codes), hamming(pack(output), codes)[0].tolist()
+    order = sorted(range(len(items)), key=lambda i: (distances[i], items[i].id))
+    expected = [(bits[i], items[i].id, items[i].code.tobytes().hex()) for i in order]
     with (
         running(place, "--writable", index=target) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
@@ -62,3 +67,36 @@ def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFac
         problem(client.get(f"/items/{name(7)}"), 404, "not-found")
         assert name(7) not in [hit["id"] for hit in client.post("/search", json=ask).json()["hits"]]
         assert name(7) not in [hit[1] for hit in found(k=100)]
+
+
+def test_a_service_whose_postgresql_is_down(tmp_path: Path) -> None:
+    """Requests that need the index get one line, and answers again once the server is back."""
+    place = make_place(tmp_path)
+    with Index.open(place.index) as local:
+        items = [item for item in local.get(local.list_ids()) if item]
+    with servers.restartable_postgres() as postgres:
+        target = f"{postgres.address}&table=served"
+        with Index.create(target, BITS) as index:
+            assign_model(index, place.model)
+            index.add([item.id for item in items], np.stack([item.code for item in items]))
+        with (
+            running(place, "--writable", index=target) as server,
+            httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+        ):
+
+            def search() -> httpx.Response:
+                return client.post("/search", json={"text": "two dogs", "k": 3})
+
+            before = search().json()["hits"]
+            assert len(before) == 3
+            for _ in range(2):
+                postgres.kill()
+                for _ in range(3):
+                    problem(search(), 503, "index-unavailable")
+                    problem(client.put("/items/lost", json={"code": "00" * 8}), 503, "index-unavailable")
+                postgres.start()
+                wait_until(lambda: search().status_code == 200)
+                assert search().json()["hits"] == before
+                assert client.put("/items/new", json={"code": "ff" * 8}).status_code in (200, 201)
+                assert client.delete("/items/new").status_code == 204
+            assert server.process.poll() is None

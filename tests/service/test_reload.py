@@ -4,10 +4,8 @@ import asyncio
 import json
 import signal
 import socket
-import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -16,18 +14,19 @@ import pytest
 from small_service import ITEMS, Place, make_model, make_place, name, problem, running, wait_until
 
 from kenthash import Index
+from kenthash.search.local.sqlite import sqlite3
 from kenthash.search.models import digest
 from kenthash.service.app import make_app
 from kenthash.service.logs import json_on_stderr
-from kenthash.service.settings import Settings
-from kenthash.service.state import OpenIndex, Service, State, make_service
+from kenthash.service.settings import ServiceSettings
+from kenthash.service.state import OpenIndex, ServedIndex, Service, make_service
 from kenthash.service.watch import watching
 from processes import PATIENCE
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = make_service(Settings(str(make_place(tmp_path).index)))
+    made = make_service(ServiceSettings(str(make_place(tmp_path).index)))
     yield made
     made.close()
 
@@ -36,30 +35,28 @@ def test_a_reload_waits_for_a_request_that_is_about_to_use_the_old_index(service
     about_to_use, reloaded = threading.Event(), threading.Event()
 
     class SlowlyUsed(OpenIndex):
-        @contextmanager
-        def in_use(self) -> Iterator[None]:
+        def acquire(self) -> None:
             about_to_use.set()
             reloaded.wait(1)  # if nothing prevents the reload
-            with super().in_use():
-                yield
+            super().acquire()
 
     parts = (service.settings, service.metrics, service.upload_decoders)
     old, new = SlowlyUsed(*parts), OpenIndex(*parts)  # both opened now, so that the reload takes no time
     to_open = iter([old, new])
-    state = State(lambda: next(to_open))
+    served = ServedIndex(lambda: next(to_open))
 
     def reload() -> None:
         about_to_use.wait()
-        state.reload()
+        served.reload()
         reloaded.set()
 
     thread = threading.Thread(target=reload)
     thread.start()
-    with state.use() as current:
+    with served.use() as current:
         thread.join()
-        assert current is old and state.current is new
+        assert current is old and served.current is new
         assert len(old.index.list_ids()) == ITEMS and len(old.index.search(np.zeros((1, 8), np.uint8), 3)[0]) == 3
-    state.close()
+    served.close()
 
 
 def test_a_reload_that_failed_is_tried_again(service: Service) -> None:
@@ -73,7 +70,7 @@ def test_a_reload_that_failed_is_tried_again(service: Service) -> None:
             await asyncio.to_thread(wait_until, lambda: b'{result="failed"}' in service.metrics.text())
             with Index.open(service.settings.index) as index:
                 index.note("model", digest(model))
-            await asyncio.to_thread(wait_until, lambda: service.state.current.digest == digest(model))
+            await asyncio.to_thread(wait_until, lambda: service.served.current.digest == digest(model))
 
     asyncio.run(run())
 
@@ -95,10 +92,12 @@ def test_an_index_that_fails_is_told_and_logged(service: Service, capsys: pytest
 
 
 def begun(port: int, body: bytes) -> socket.socket:
-    """A request of which the last byte has not been sent."""
+    """A request whose body the server awaits, and of which the last byte has not been sent."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    connection.sendall(head.encode() + b"\r\n\r\n" + body[:-1])
+    connection.sendall(head.encode() + b"\r\nExpect: 100-continue\r\n\r\n")
+    assert connection.recv(1 << 16).startswith(b"HTTP/1.1 100")
+    connection.sendall(body[:-1])
     return connection
 
 
@@ -114,9 +113,10 @@ def listening(port: int) -> bool:
     return True
 
 
-def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path, workers: int) -> None:
     place = make_place(tmp_path)
-    with running(place, "--log-queries") as server:
+    with running(place, "--log-queries", "--workers", str(workers)) as server:
         statuses: list[int] = []
         stop = threading.Event()
 
@@ -132,14 +132,15 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
         first = get(server.url, "/stats").json()["model"]["digest"]
         make_model(place.folder / "new", seed=1)
         (place.folder / "new" / "model.safetensors").replace(place.model / "model.safetensors")
-        wait_until(lambda: _reloads(server.url, "failed"))  # not the index's model: the old one goes on
+        wait_until(lambda: _reloads(server.url, "failed") >= workers)  # not the index's model: the old one goes on
         assert get(server.url, "/stats").json()["model"]["digest"] == first
         _replace_index(place)
-        wait_until(lambda: get(server.url, "/stats").json()["items"] == ITEMS + 1)
+        wait_until(lambda: _reloads(server.url, "done") >= workers)
+        assert get(server.url, "/stats").json()["items"] == ITEMS + 1
         assert get(server.url, "/stats").json()["model"]["digest"] == digest(place.model) != first
         reloads = _reloads(server.url, "done")
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: _reloads(server.url, "done") > reloads)
+        wait_until(lambda: _reloads(server.url, "done") >= reloads + workers)
         wait_until(lambda: len(statuses) > 10)
         stop.set()
         for asker in askers:
@@ -148,7 +149,7 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path) -> None:
         assert '"text":"words ' in server.log.read_text()  # since it was asked to
 
         connection = begun(server.port, json.dumps({"text": "the last words"}).encode())
-        wait_until(lambda: "kenthash_requests_in_flight 2.0" in get(server.url, "/metrics").text)
+        assert "kenthash_requests_in_flight 1.0" in get(server.url, "/metrics").text  # that for /metrics itself
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not listening(server.port))
         connection.sendall(b"}")

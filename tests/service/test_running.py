@@ -14,19 +14,19 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from small_service import Place, name, problem, running
 from typer.testing import CliRunner
 
 from kenthash.cli import app
-from kenthash.codes import Codes
 from kenthash.errors import KenthashError
 from kenthash.service.app import make_app
 from kenthash.service.auth import check_binding, is_loopback, read_key
 from kenthash.service.encoding import Batcher, Kind
 from kenthash.service.errors import Overloaded
 from kenthash.service.logs import json_on_stderr
-from kenthash.service.settings import Settings
-from kenthash.service.state import Service, Workers, make_service
+from kenthash.service.settings import ServiceSettings
+from kenthash.service.state import SearchThreads, Service, make_service
 from processes import PATIENCE
 
 KEY = "0123456789abcdef-key"
@@ -34,7 +34,7 @@ KEY = "0123456789abcdef-key"
 
 @pytest.fixture(scope="module")
 def service(place: Place) -> Iterator[Service]:
-    made = make_service(Settings(str(place.index)))
+    made = make_service(ServiceSettings(str(place.index)))
     yield made
     made.close()
 
@@ -80,24 +80,37 @@ def test_reading_only(service: Service) -> None:
 
 def test_too_many_requests_are_told_to_come_back(service: Service) -> None:
     async def run() -> None:
-        async with asking(service, max_in_flight=2) as client:
-            begun, go_on = [asyncio.Event(), asyncio.Event()], asyncio.Event()
-
-            async def body(number: int) -> AsyncIterator[bytes]:
-                begun[number].set()
-                await go_on.wait()
-                yield json.dumps({"id": name(number)}).encode()
-
-            headers = {"Content-Type": "application/json"}
-            slow = [asyncio.create_task(client.post("/search", content=body(n), headers=headers)) for n in range(2)]
-            await asyncio.gather(*(event.wait() for event in begun))
+        async with asking(service, max_in_flight=0) as client:
             refused = await client.post("/search", json={"id": name(0)})
             problem(refused, 503, "overloaded")
             assert int(refused.headers["retry-after"]) >= 1
+            problem(await client.get(f"/items/{name(0)}"), 503, "overloaded")
             assert (await client.get("/healthz")).status_code == 200
+
+    asyncio.run(run())
+
+
+def test_slow_bodies_hold_up_each_other_only(service: Service) -> None:
+    async def run() -> None:
+        async with asking(service, max_in_flight=2) as client:
+            begun, go_on = [asyncio.Event() for _ in range(3)], asyncio.Event()
+
+            async def body(number: int) -> AsyncIterator[bytes]:
+                whole = json.dumps({"id": name(number)}).encode()
+                yield whole[: 1 + number]  # the first has sent the least
+                begun[number].set()
+                await go_on.wait()
+                yield whole[1 + number :]
+
+            headers, tasks = {"Content-Type": "application/json"}, []
+            for number in range(3):
+                tasks.append(asyncio.create_task(client.post("/search", content=body(number), headers=headers)))
+                await begun[number].wait()
+                assert (await client.post("/search", json={"id": name(0)})).status_code == 200
+            slowest = await tasks[0]
+            assert "too slowly" in problem(slowest, 503, "overloaded") and slowest.headers["connection"] == "close"
             go_on.set()
-            assert [(await task).status_code for task in slow] == [200, 200]
-            assert (await client.post("/search", json={"id": name(0)})).status_code == 200
+            assert [(await task).status_code for task in tasks[1:]] == [200, 200]
 
     asyncio.run(run())
 
@@ -120,7 +133,7 @@ def test_what_fails_inside_is_a_problem_too(service: Service, capsys: pytest.Cap
     """A service whose threads have ended stands for any bug: the answer says little, the log all but the query."""
 
     async def run() -> None:
-        ended = replace(service, searchers=Workers("ended", 1, 10))
+        ended = replace(service, searchers=SearchThreads("ended", 1, 10))
         ended.searchers.close()
         async with asking(ended) as client:
             problem(await client.post("/search", json={"id": name(0)}), 500, "internal")
@@ -136,13 +149,13 @@ def test_encoding_is_batched_and_bounded() -> None:
     batches: list[list[int]] = []
     started, go_on = threading.Event(), threading.Event()
 
-    def encode(numbers: Sequence[int]) -> Codes:
+    def encode(numbers: Sequence[int]) -> NDArray[np.float32]:
         batches.append(list(numbers))
         started.set()
         go_on.wait()
         if 13 in numbers:
             raise ValueError("thirteen")
-        return np.array(numbers, np.uint8)[:, None]
+        return np.array(numbers, np.float32)[:, None]
 
     async def run() -> None:
         batcher = Batcher(10, lambda *_: None)

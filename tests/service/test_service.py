@@ -8,11 +8,14 @@ from urllib.parse import quote
 
 import httpx
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 from small_service import BITS, ITEMS, Place, Running, jpeg, name, problem, wait_until
 
 from kenthash import Hasher, Index
-from kenthash.codes import hamming
+from kenthash.codes import combine, hamming, pack, unpack
+from kenthash.search import Item
+from kenthash.search.queries import WITHOUT, real_valued
 
 
 def search(client: httpx.Client, **query: object) -> dict[str, Any]:
@@ -27,14 +30,16 @@ def until(client: httpx.Client, address: str, key: str, wanted: object) -> None:
 
 
 def test_search_by_words_is_exact(client: httpx.Client, place: Place) -> None:
-    text = "picture number 7"
-    code = Hasher.load(place.model).encode_texts([text])
+    text = "a number that no picture has"
+    output = Hasher.load(place.model).query_texts([text])
+    code = pack(output)
     with Index.open(place.index) as index:
         items = [item for item in index.get([name(i) for i in range(ITEMS)]) if item]
-    distances = hamming(code, np.stack([item.code for item in items]))[0]
-    expected = sorted((int(d), item.id) for d, item in zip(distances, items, strict=True))
+    expected = ranked(output, items)
     found = search(client, text=text, k=5)
-    assert [(hit["distance"], hit["id"]) for hit in found["hits"]] == expected[:5]
+    assert answers(found) == expected[:5] and found["proven"] is True
+    assert found["close"] is None and {hit["relevance"] for hit in found["hits"]} == {None}  # not calibrated
+    assert [hit["weighted"] for hit in found["hits"]] == sorted(hit["weighted"] for hit in found["hits"])
     assert found["query"] == {"kind": "text", "code": code[0].tobytes().hex(), "bits": BITS}
     assert found["more"] is True and found["items"] == ITEMS and found["looked_at"] == ITEMS
     assert found["bytes_per_item"] == 8 and found["timing"]["total_ms"] >= found["timing"]["search_ms"] > 0
@@ -42,11 +47,61 @@ def test_search_by_words_is_exact(client: httpx.Client, place: Place) -> None:
     for hit in found["hits"]:
         number = int(hit["id"].rpartition("/")[2].partition(".")[0])
         assert hit["code"] == codes[hit["id"]] and hit["text"] == f"picture number {number}" and hit["has_image"]
-        assert hit["metadata"].keys() == {"text", "labels", "year"}
+        public = {"text", "labels", "year", "folder", "width", "height", "orientation"}
+        assert hit["metadata"].keys() == public
     rest = search(client, text=text, k=100, offset=5)
-    assert [(hit["distance"], hit["id"]) for hit in rest["hits"]] == expected[5:] and rest["more"] is False
+    assert answers(rest) == expected[5:] and rest["more"] is False
     near = search(client, text=text, radius=expected[3][0])
     assert len(near["hits"]) == sum(d <= expected[3][0] for d, _ in expected)
+
+
+def test_items_are_found_by_their_words(client: httpx.Client, place: Place) -> None:
+    """Of the names of files, texts and labels; then all others, by their codes, on this page and the next."""
+    by_name = search(client, text="the 7.jpg of 2024", k=3)["hits"]
+    assert [hit["by_words"] for hit in by_name] == [True, False, False] and by_name[0]["id"] == name(7)
+    cats = [name(i) for i in range(ITEMS) if i % 3 == 1]
+    output = Hasher.load(place.model).query_texts(["a cat"])
+    with Index.open(place.index) as index:
+        items = [item for item in index.get(index.list_ids()) if item]
+    order = ranked(output, items)
+    expected = [hit for hit in order if hit[1] in cats] + [hit for hit in order if hit[1] not in cats]
+    pages = [search(client, text="a cat", k=3, offset=offset) for offset in range(0, ITEMS, 3)]
+    assert [hit for page in pages for hit in answers(page)] == expected
+    assert [hit["by_words"] for page in pages for hit in page["hits"]] == [True] * 4 + [False] * (ITEMS - 4)
+    similar = search(client, id=name(7))
+    assert not any(hit["by_words"] for hit in similar["hits"])
+
+
+def ranked(output: NDArray[np.float32], items: list[Item]) -> list[tuple[int, str]]:
+    """Bits that differ and ids, in the order of weighted distances."""
+    codes = np.stack([item.code for item in items])
+    weighted, bits = real_valued(output).distances(0, codes), hamming(pack(output), codes)[0]
+    order = sorted(range(len(items)), key=lambda i: (weighted[i], items[i].id))
+    return [(int(bits[i]), items[i].id) for i in order]
+
+
+def answers(found: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(hit["distance"], hit["id"]) for hit in found["hits"]]
+
+
+def test_words_are_added_and_taken_away(client: httpx.Client, place: Place) -> None:
+    hasher = Hasher.load(place.model)
+    words = hasher.query_texts(["two dogs", "a kite", "the sea", "snow"])
+    with Index.open(place.index) as index:
+        items = [item for item in index.get(index.list_ids()) if item]
+    more = {"plus": ["a kite", "the sea"], "without": ["snow"]}
+    expected = ranked(combine(words, [1, 1, 1, -WITHOUT]), items)
+    assert answers(search(client, text="two dogs", k=100, **more)) == expected
+    picture = jpeg(3)
+    expected = ranked(combine([hasher.query_pictures(picture)[0], *words[1:]], [1, 1, 1, -WITHOUT]), items)
+    by_picture = client.post("/search", files={"image": ("x", picture)}, data={"k": "100", **more}).json()
+    assert answers(by_picture) == expected
+    own = next(item for item in items if item.id == name(3))
+    expected = ranked(combine([unpack(own.code[None])[0], words[3]], [1, -WITHOUT]), items)
+    similar = search(client, id=name(3), k=100, without=["snow"])
+    assert answers(similar) == [hit for hit in expected if hit[1] != name(3)]
+    problem(client.post("/search", json={"text": "x", "plus": ["y"] * 9}), 422, "invalid")
+    problem(client.post("/search", json={"text": "x", "without": [" "]}), 422, "invalid")
 
 
 def test_search_by_picture_and_by_id(client: httpx.Client) -> None:
@@ -68,11 +123,10 @@ def test_texts_are_found_by_their_own_codes(client: httpx.Client, place: Place) 
     assert found["hits"][0]["id"] == name(7) and found["hits"][0]["distance"] == 0
     hasher = Hasher.load(place.model)
     codes = hasher.encode_texts([f"picture number {i}" for i in range(ITEMS)])
-    picture = hasher.encode_pictures([place.photos / "2024" / "4.jpg"])
+    picture = hasher.query_pictures([place.photos / "2024" / "4.jpg"])
     form = {"image": ("x", (place.photos / "2024" / "4.jpg").read_bytes())}
-    hits = client.post("/search", files=form, data={"find": "texts", "k": "100"}).json()["hits"]
-    expected = sorted((int(d), name(i)) for i, d in enumerate(hamming(picture, codes)[0]))
-    assert [(hit["distance"], hit["id"]) for hit in hits] == expected
+    found = client.post("/search", files=form, data={"find": "texts", "k": "100"}).json()
+    assert answers(found) == ranked(picture, [Item(name(i), code, {}) for i, code in enumerate(codes)])
     cats = search(client, text="x", find="texts", filter="labels has 'cat'")
     assert {hit["labels"][0] for hit in cats["hits"]} == {"cat"} and len(cats["hits"]) == ITEMS // 3
 

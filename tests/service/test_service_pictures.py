@@ -15,7 +15,7 @@ from kenthash import Hasher, Index
 from kenthash.data.headers import MAX_SCANS
 from kenthash.search.models import PICTURES
 from kenthash.service.app import make_app
-from kenthash.service.settings import Settings
+from kenthash.service.settings import ServiceSettings
 from kenthash.service.state import make_service
 from photos import many_scans, photo
 
@@ -47,7 +47,7 @@ def test_codes_of_two_versions_are_not_mixed(client: httpx.Client, place: Place)
 
 def test_pictures_that_take_too_long_hold_up_each_other_only(place: Place) -> None:
     """More of them than there are workers. What others ask for meanwhile comes before those that wait."""
-    service = make_service(Settings(str(place.index), max_pixels=100_000_000, upload_seconds=1.0))
+    service = make_service(ServiceSettings(str(place.index), max_pixels=100_000_000, upload_seconds=1.0))
     attack = many_scans(MAX_SCANS, (9900, 9900))
     ended: list[str] = []
 
@@ -82,7 +82,7 @@ def test_pictures_that_take_too_long_hold_up_each_other_only(place: Place) -> No
 
 
 def test_a_picture_that_cannot_be_shown_is_not_tried_again(place: Place) -> None:
-    service = make_service(Settings(str(place.index), thumbnail_seconds=0.5))
+    service = make_service(ServiceSettings(str(place.index), thumbnail_seconds=0.5))
     file = place.photos / "2024" / "7.jpg"
     content = file.read_bytes()
     file.write_bytes(many_scans(MAX_SCANS))

@@ -4,27 +4,23 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from components import need
-from kenthash.codes import MAX_BITS, hamming, unpack
 from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
 from kenthash.errors import DataError, KenthashError, UsageError
-from kenthash.evaluation import map_of
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import read_json
 from kenthash.methods.kdph import Kdph
 from kenthash.studies.compare import Comparison, compare, parse_bits, parse_methods
-from kenthash.studies.controls import CONTROLS, Side, _itq, apply_control
-from kenthash.studies.results import Cell, Row, basis_of_test, cells_of, winners
+from kenthash.studies.controls import CONTROLS, NEED_FAISS, Side, side_of
+from kenthash.studies.results import Cell, Row, basis_of_test, cells_of, winners, with_mean
 from kenthash.studies.sheet import Sheet, Value
-from kenthash.studies.tables import latex, sheet_of
+from kenthash.studies.tables import draw_figure, latex, sheet_of
 from kenthash.studies.tuning import propose, tuned_layers
 from kenthash.training.recipe import make_recipe
 from packs import write_pack
@@ -35,30 +31,44 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pack(tmp_path_factory.mktemp("data") / "pack", items=600, noise=0.3)
 
 
-def test_every_control_finds_more_than_chance(pack: Path) -> None:
-    need("faiss")
+@pytest.mark.parametrize("name", CONTROLS)
+def test_every_control_finds_more_than_chance(pack: Path, name: str) -> None:
+    if name in NEED_FAISS:
+        need("faiss")
     features = FeaturePack.open(pack)
     split = make_split(len(features), seed=0)
     labels = features.dataset.labels[split.query], features.dataset.labels[split.database]
     chance = float(np.mean(labels[0].astype(int) @ labels[1].T.astype(int) > 0))
-    for name in CONTROLS:
-        query, database = apply_control(name, features, split, bits=16)
-        score: Callable[..., float] = map_of if query.image.dtype == np.uint8 else real_valued_map
-        assert score(query.image, database.text, *labels) > chance + 0.1, name
-        assert score(query.text, database.image, *labels) > chance + 0.1, name
+    apply = CONTROLS[name](side_of(features, split.train), 16, 0)
+    query, database = apply(side_of(features, split.query)).queries, apply(side_of(features, split.database)).items
+    assert real_valued_map(query.image, database.text, *labels) > chance + 0.1
+    assert real_valued_map(query.text, database.image, *labels) > chance + 0.1
 
 
-def test_itq_loses_less_by_signing_than_its_start() -> None:
-    rng = np.random.default_rng(1)
-    vectors = (rng.standard_normal((400, 8)) * [9, 5, 3, 2, 1, 1, 1, 1]).astype(np.float32)
+def test_rabitq_ranks_by_the_estimates_of_the_library() -> None:
+    """What is compared gives, of one query, the inner products that the library's own index estimates, less a constant;
+    and cosines rank as these do."""
+    need("faiss")
+    import faiss
 
-    def loss(rotation: NDArray[np.float32]) -> float:
-        turned = vectors @ rotation
-        return float(np.square(np.where(turned >= 0, 1, -1) - turned).sum())
-
-    learned = _itq(vectors, 8, seed=0)
-    assert learned @ learned.T == pytest.approx(np.eye(8), abs=1e-5)
-    assert loss(learned) < loss(_itq(vectors, 8, seed=0, rounds=0))
+    vectors = np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32) + 0.3
+    side = Side(vectors, vectors)
+    ranked = CONTROLS["rabitq"](side, 16, 0)(side)
+    queries, items = ranked.queries.text, ranked.items.text
+    turned = np.ascontiguousarray(queries[:, :16])
+    unit = vectors - vectors.mean(axis=0)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    np.testing.assert_allclose(turned @ turned.T, unit @ unit.T, atol=1e-4)  # it is only turned
+    index = faiss.IndexRaBitQ(16, faiss.METRIC_INNER_PRODUCT)
+    index.train(np.concatenate([np.ascontiguousarray(ranked.queries.image[:, :16]), turned]))
+    index.add(turned)
+    index.qb = 0  # queries are not rounded
+    values, order = index.search(turned, 300)
+    estimates = np.zeros((300, 300), np.float32)
+    np.put_along_axis(estimates, order, values, axis=1)
+    difference = estimates - queries @ items.T
+    np.testing.assert_allclose(difference, np.repeat(difference[:, :1], 300, axis=1), atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(items, axis=1), np.linalg.norm(items[0]), rtol=1e-5)
 
 
 def test_only_a_clear_winner_is_bold() -> None:
@@ -114,7 +124,7 @@ def test_proposals_begin_with_the_defaults_and_repeat() -> None:
 
 def test_unknown_methods_are_named() -> None:
     assert parse_methods("kdph, pq,kdph") == ("kdph", "pq")
-    with pytest.raises(UsageError, match="--methods best: choose from kaph"):
+    with pytest.raises(UsageError, match="--methods best: choose from kcph, kaph"):
         parse_methods("best")
     assert parse_bits("64,16,64") == (64, 16)  # a length that is given twice is made once
     for bits in ("16,", "many", "12"):
@@ -124,8 +134,9 @@ def test_unknown_methods_are_named() -> None:
 
 def test_all_is_what_can_be_made_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)  # as if it were not installed
-    assert {"kdph", "cca-itq"} < set(parse_methods("all")) and "pq" not in parse_methods("all")
-    assert capsys.readouterr().err.startswith("pq is left out: it needs faiss: pip install")
+    names = set(parse_methods("all"))
+    assert {"kdph", "cca-itq"} < names and not {"pq", "rabitq"} & names
+    assert capsys.readouterr().err.startswith("pq, rabitq: left out: they need faiss: pip install")
 
 
 def test_settings_are_those_of_the_compared_methods(pack: Path, tmp_path: Path) -> None:
@@ -165,10 +176,76 @@ def test_the_command_writes_resumes_and_adds(pack: Path, tmp_path: Path) -> None
     assert "| I2T | KDPH |" in printed and "| T2I | lsh |" in printed
     with (out / "table.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 6 and all(0 < float(row["map_mean"]) < 1 for row in rows)
+    assert len(rows) == 9 and all(0 < float(row["map_mean"]) < 1 for row in rows)
     assert {path.name for path in out.iterdir()} >= {"table.md", "table.tex", "figure.png", "figure.svg"}
+    result = json.loads(compare("dsph,lsh,kdph", "--json").stdout)
+    assert {Path(path).name for path in result["written"]} >= {"table.csv", "table.md", "figure.svg"}
+    assert [row["Method"] for row in result["tables"][0]["rows"]] == ["lsh", "DSPH", "KDPH"] * 3
     refused = compare("dsph", "--set", "batch=64")
     assert refused.returncode == 2 and "made with other settings (batch)" in refused.stderr
+
+
+def test_own_pairs_stand_beside_shared_labels(tmp_path: Path) -> None:
+    runs = [tmp_path / "0", tmp_path / "1"]
+    for run, recall in zip(runs, (0.5, 0.6), strict=True):
+        run.mkdir()
+        figures = {"map": 0.7, "instance_recall": {"1": 0.1, "5": 0.4, "10": recall}}
+        metrics = {"i2t": figures, "t2i": figures, "real_valued_map": {"i2t": 0.8, "t2i": 0.8}, "ties": "expected"}
+        (run / "metrics.json").write_text(json.dumps(metrics))
+        np.savez(run / "per_query_ap.npz", i2t=np.ones(3), t2i=np.ones(3))
+    row = Row("DSPH", "2023", "code", cells_of({16: runs}))
+    older = Row("old", "", "code", {column: Cell((0.5,)) for column in row.cells})  # of a version without own pairs
+    sheet = sheet_of([row, older], [16], {}, "")
+    assert sheet.head[4:] == ["16 bits", "16 real", "16 R@10"]
+    assert [line[4:] for line in sheet.rows[:2]] == [["0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"], ["0.5000", "", "–"]]
+    assert [[*line[:2], *line[4:]] for line in sheet.rows[4:]] == [
+        ["Mean", "DSPH", "0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"],
+        ["Mean", "old", "0.5000", "", "–"],
+    ]
+    assert "16 bits & 16 R@10" in latex([row], [16], {}) and r"55.0 $\pm$ 7.1" in latex([row], [16], {})
+    assert [axes.get_ylabel() for axes in draw_figure([row], [16]).axes] == ["mAP", "", "own pairs, R@10", ""]
+
+
+def test_the_mean_of_both_directions_is_of_each_seed() -> None:
+    """So that its deviation is that over seeds."""
+    cells = {
+        ("i2t", 16): Cell((0.6, 0.8), recalls={10: (0.2, 0.4)}),
+        ("t2i", 16): Cell((0.8, 0.6), recalls={10: (0.4, 0.2)}),
+        ("i2t", 32): Cell((0.5,)),  # the other direction is missing
+    }
+    both = with_mean(cells)
+    assert both["mean", 16].text() == "0.7000 ± 0.0000" and both["mean", 16].recall_text(10) == "30.0 ± 0.0"
+    assert ("mean", 32) not in both
+
+
+def test_short_texts_that_are_not_learned_from_are_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs of a comparison are quiet: it says itself what the pack does not, and what to do."""
+    data = write_pack(tmp_path / "pack", items=100)
+    compare(Comparison(data, tmp_path / "out", ("kcph",), (16,), 1, {"epochs": 1}))
+    told = capsys.readouterr().err
+    assert told.count("KCPH: short texts are not learned from: the pack does not say which encoder") == 1
+    assert "`encoder` in its meta.json, or give that of its texts by --set encoder.spec=NAME, for example clip" in told
+
+
+def test_without_labels_the_table_is_of_own_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_pack(tmp_path / "pack", items=200)
+    names, layer = ("dsph", "ucmfh", "lsh", "cosine"), {"epochs": 1, "batch": 32}
+    np.save(folder / "labels.npy", np.zeros((200, 0), np.uint8))
+    (folder / "meta.json").write_text('{"name": "bare", "classes": []}')
+    sheet = compare(Comparison(folder, tmp_path / "bare", names, (16,), 1, layer))
+    told = capsys.readouterr().err
+    assert told == "dsph: left out: they need labels, and its items have no labels\n"
+    assert sheet.head[4:] == ["16 R@10"] and methods_of(sheet) == {"UCMFH", "lsh", "cosine"}
+    assert all(float(str(row[4])) > 0 for row in sheet.rows) and "Bold" not in sheet.caption
+    assert "Figures by shared labels are left out: its items have no labels." in sheet.caption
+    with (tmp_path / "bare" / "table.csv").open() as stream:
+        assert {(row["map_mean"], row["maps"]) for row in csv.DictReader(stream)} == {("", "")}
+    with pytest.raises(
+        UsageError, match="all of them need labels, and its items have no labels: choose from kcph, ucch, ucmfh"
+    ):
+        compare(Comparison(folder, tmp_path / "none", ("dsph",), (16,), 1, layer))
 
 
 def methods_of(sheet: Sheet) -> set[Value]:
@@ -190,7 +267,7 @@ def test_a_table_keeps_the_rows_of_earlier_commands(
         ((16,), layer | {"epochs": 2}, "was made with other settings (epochs)"),
         ((16, 32), layer, "dsph-32-0 has not been made: name dsph in --methods"),
     ):
-        third = compare(Comparison(pack, tmp_path, ("sign",), bits, 1, changed))
+        third = compare(Comparison(pack, tmp_path, ("sign", "lsh"), bits, 1, changed))
         assert methods_of(third) == {"lsh", "cosine", "sign"}
         told = capsys.readouterr().err
         assert told.startswith("DSPH is left out of the table: ") and reason in told and told.count("\n") == 1
@@ -230,35 +307,12 @@ def test_a_setting_that_fails_has_lost(pack: Path, tmp_path: Path) -> None:
         tuned_layers(tmp_path, pack, ["dchmt"], 16, layer, tries=1)
 
 
-@pytest.mark.parametrize("dimensions", [20, 1030])
-def test_towers_of_any_size_have_signs(dimensions: int) -> None:
-    rng = np.random.default_rng(0)
-    side = Side(rng.standard_normal((30, 8), np.float32), rng.standard_normal((30, dimensions), np.float32))
-    (signs,) = CONTROLS["sign"](side, (side,), 16, 0)
-    kept = min(dimensions, MAX_BITS)
-    codes = np.asarray(signs.text, np.uint8)
-    assert unpack(codes).shape[1] == -(-kept // 8) * 8
-    centred = (side.text - side.text.mean(axis=0))[:, :kept] >= 0
-    assert np.array_equal(hamming(codes, codes), (centred[:, None] != centred[None]).sum(axis=2))
-
-
 def test_product_quantisation_of_a_few_items() -> None:
     """Fewer training vectors than the 256 centroids of a byte."""
     need("faiss")
     rng = np.random.default_rng(0)
     side = Side(rng.standard_normal((40, 8), np.float32), rng.standard_normal((40, 8), np.float32))
-    query, database = CONTROLS["pq"](side, (side, side), 16, 0)
-    assert query.text.shape == database.text.shape
-    assert np.square(query.text - database.text).mean() < np.square(query.text).mean()
-
-
-def test_lsh_keeps_angles(pack: Path) -> None:
-    """Two vectors at angle θ differ in a share θ/π of random-hyperplane bits (Charikar 2002)."""
-    features = FeaturePack.open(pack)
-    split = make_split(len(features), seed=0)
-    coded, _ = apply_control("lsh", features, split, bits=1024)
-    codes = np.asarray(coded.text, np.uint8)
-    vectors, _ = apply_control("cosine", features, split, bits=1024)
-    angles = np.arccos(np.clip(vectors.text @ vectors.text.T, -1, 1)) / np.pi
-    assert unpack(codes).shape[1] == 1024
-    assert hamming(codes, codes) / 1024 == pytest.approx(angles, abs=0.08)
+    ranked = CONTROLS["pq"](side, 16, 0)(side)
+    query, item = ranked.queries.text, ranked.items.text
+    assert query.shape == item.shape
+    assert np.square(query - item).mean() < np.square(query).mean()

@@ -14,14 +14,13 @@ import pytest
 from kenthash.errors import KenthashError
 from kenthash.studies.grid import Job, run_all
 from packs import write_pack
-from processes import PATIENCE, wait_until
+from processes import PATIENCE, after_code, wait_until
 
 EPOCHS = 1_000_000  # never done
 
 
-def heed_ctrl_c() -> None:
-    """Also where these tests run in the background of a shell, whose children ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Also where these tests run in the background of a shell, whose children ignore Ctrl-C.
+HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)"
 
 
 def test_a_killed_process_is_told_in_one_line(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_signals_end_runs_that_wait_and_runs_that_go(
     words = ["--data", str(pack), "--out", str(out), "--bits", "16,32,64", "--seeds", "1", "--set", f"epochs={EPOCHS}"]
     command = [sys.executable, "-m", "kenthash", "compare", "--methods", "dsph,dcph,kdph,kaph", *words]
     process = subprocess.Popen(
-        command, start_new_session=True, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c
+        after_code(HEED_CTRL_C, command), start_new_session=True, stderr=subprocess.PIPE, text=True
     )
     try:
         wait_until(lambda: list(out.glob("runs/*/checkpoint/checkpoint.safetensors")))

@@ -27,6 +27,7 @@ from kenthash.studies.reproduce import reproduce
 from kenthash.studies.study import Study
 from kenthash.studies.targets import TARGETS
 from kenthash.studies.targets.ablation import VARIANTS
+from kenthash.studies.targets.bytes import FLOATS
 from kenthash.studies.targets.causes import variants
 from kenthash.training.run_folder import Run
 from packs import write_pack
@@ -51,7 +52,7 @@ SETTINGS = {
 CONFLICTS = [
     f"kdph{kind}{condition}-{BITS}-0"
     for kind in ("", "-vmf", "-matched", "-point")
-    for condition in ("", "-noise0.6", "-few10")
+    for condition in ("", "-few10", "-few10-noise0.4")
 ]
 
 
@@ -81,14 +82,15 @@ def grouped(study: Study, told: str) -> Study:
     return Study(study.data, study.out, study.bits, study.seeds, study.epochs)
 
 
-def table(study: Study, target: str) -> list[dict[str, str]]:
-    with (study.out / target / "table.csv").open(encoding="utf-8") as stream:
+def table(study: Study, target: str, name: str = "table") -> list[dict[str, str]]:
+    with (study.out / target / f"{name}.csv").open(encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
 def metrics(study: Study, name: str) -> list[float]:
     """(i2t, t2i, i2t real, t2i real) of a run."""
-    values = read_json(study.out / "runs" / f"{name}-{BITS}-0" / "metrics.json")
+    bits = 24 if name == "sign" else BITS  # as many as the text tower has dimensions
+    values = read_json(study.out / "runs" / f"{name}-{bits}-0" / "metrics.json")
     return [values[d]["map"] for d in ("i2t", "t2i")] + [values["real_valued_map"][d] for d in ("i2t", "t2i")]
 
 
@@ -112,6 +114,9 @@ def test_runs_have_their_names(study: Study, told: str) -> None:
     settings = [name for names in SETTINGS.values() for name in names.values()]
     names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide", "dsph-tuned")}
     names |= set(CONFLICTS)
+    names = names - {f"sign-{BITS}-0"} | {"sign-24-0"}
+    kinds = (f"codes-{BITS}", f"floats-{FLOATS}")
+    names |= {f"bytes-{supervision}-{kind}-0" for supervision in ("labels", "captions") for kind in kinds}
     assert {path.name for path in (study.out / "runs").iterdir()} == names
 
 
@@ -119,7 +124,7 @@ def test_table_1_has_every_method_and_control(study: Study, told: str) -> None:
     rows = table(study, "table1")
     found = {(row["task"], row["method"]): row for row in rows}
     titles = {method.title: key for key, method in METHODS.items()}
-    assert set(found) == {(task, name) for task in ("I2T", "T2I") for name in (*titles, *CONTROLS)}
+    assert set(found) == {(task, name) for task in ("I2T", "T2I", "Mean") for name in (*titles, *CONTROLS)}
     assert len(rows) == len(found)
     for title, key in titles.items():
         i2t, t2i, real, _ = metrics(study, key)
@@ -158,14 +163,18 @@ def test_the_leads_are_those_of_their_runs(study: Study, told: str) -> None:
             assert float(row[f"p, Holm, {rival}"]) == 1  # one seed tells nothing
     rows = {row["Condition"]: row for row in table(study, "conflicts")}
     assert len(rows) == len(CONFLICTS) / 4
-    noisy = rows[f"{BITS} bits, 60% noisy"]
+    noisy = rows[f"{BITS} bits, 13 items, 40% noisy"]
     kent, vmf, point = (
-        float(np.mean(metrics(study, f"{name}-noise0.6")[:2])) for name in ("kdph", "kdph-vmf", "kdph-matched")
+        float(np.mean(metrics(study, f"{name}-few10-noise0.4")[:2])) for name in ("kdph", "kdph-vmf", "kdph-matched")
     )
     figures = [float(noisy[column]) for column in ("Kent", "vMF (β = 0)", "point, scale 2κ₀")]
     assert figures == pytest.approx([kent, vmf, point], abs=1e-6)
     for column, lead in (("Kent − vMF", kent - vmf), ("vMF − point", vmf - point), ("Kent − point", kent - point)):
         assert float(noisy[column].replace("−", "-")) == pytest.approx(lead, abs=1e-4)
+    graded = {row["Condition"]: row for row in table(study, "conflicts", "graded")}
+    stored = read_json(study.out / "runs" / f"kdph-vmf-few10-noise0.4-{BITS}-0" / "metrics.json")
+    ndcg = np.mean([stored[direction]["ndcg_at"]["100"] for direction in ("i2t", "t2i")])
+    assert float(graded[f"{BITS} bits, 13 items, 40% noisy"]["vMF (β = 0)"]) == pytest.approx(ndcg, abs=1e-6)
 
 
 def test_the_causes_are_those_of_their_runs(study: Study, told: str) -> None:
@@ -208,7 +217,7 @@ def test_measures_agree_with_the_runs_own(study: Study, grouped: Study) -> None:
     for title in ("DSPH", "KDPH"):
         whole = np.average([float(r[f"mAP {title}"]) for r in rows], weights=[int(r["Queries"]) for r in rows])
         assert whole == pytest.approx(np.mean(metrics(study, title.lower())[:2]), abs=1e-5)
-    assert reproduce(grouped, "topology")[0].pictures
+    assert reproduce(grouped, "topology")[0].plots
     groups = table(study, "topology")
     assert [row["Group"] for row in groups] == ["even", "odd", "mean"]
     for row in groups:

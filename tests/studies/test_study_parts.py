@@ -18,8 +18,8 @@ from kenthash.studies.targets.ablation import VARIANTS, layer_of
 from kenthash.studies.targets.causes import variants
 from kenthash.studies.targets.sensitivity import grid
 from kenthash.studies.targets.tsne import kinds_of
+from kenthash.training.proxy_record import has_record, read_record
 from kenthash.training.recipe import make_recipe
-from kenthash.training.record import has_record, read_record
 from kenthash.training.train import train_run
 from packs import write_pack
 
@@ -76,7 +76,7 @@ def test_group_files_that_are_refused(tmp_path: Path, groups: object, message: s
 
 
 def test_misuse_is_named(tmp_path: Path) -> None:
-    plain = Study(write_pack(tmp_path / "pack", items=60), tmp_path / "out", bits=(16,), seeds=1, epochs=2)
+    plain = Study(write_pack(tmp_path / "pack", items=200), tmp_path / "out", bits=(16,), seeds=1, epochs=2)
     with pytest.raises(UsageError, match="no target 'best': choose from table1"):
         reproduce(plain, "best")
     with pytest.raises(UsageError, match="give --groups FILE"):
@@ -100,7 +100,7 @@ def test_data_with_one_label_an_item(tmp_path: Path) -> None:
     study = Study(pack, tmp_path / "out", bits=(16,), seeds=1, epochs=2)
     for target in ("trajectories", "chaos", "collapse"):
         outcome = reproduce(study, target)[0]
-        assert outcome.pictures and "nan" not in outcome.text(), target
+        assert outcome.plots and "nan" not in outcome.text(), target
     with pytest.raises(LeftOut, match="has 3 to 8 labels"):
         reproduce(study, "gtsd")
     with pytest.raises(LeftOut, match="no class ever comes with"):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -29,12 +28,12 @@ from kenthash.model.network import HashNetwork
 from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.loop import Training
+from kenthash.training.proxy_record import read_record
 from kenthash.training.recipe import make_recipe, read_recipe
-from kenthash.training.record import read_record
 from kenthash.training.run_folder import open_source, write_lock
 from kenthash.training.train import train_run
 from packs import write_pack
-from processes import run_until, wait_until
+from processes import PATIENCE, after_code, run_until, wait_until
 
 Array = NDArray[np.int64]
 Whole = tuple[Path, dict[str, Any]]  # a run and its metrics
@@ -114,16 +113,60 @@ def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack: Path, whole
         assert weights(out) == weights(whole[0])
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+
+
+def same_losses(one: Path, two: Path) -> None:
+    histories = (json.loads((run / "history.json").read_text()) for run in (one, two))
+    for a, b in zip(*histories, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
+
+
 def test_two_processes_learn_what_one_learns(pack: Path, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "two"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    subprocess.run(
-        [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *command(pack, out)[1:]],
-        env=ENV, capture_output=True, check=True,
-    )  # fmt: skip
-    one, two = (json.loads((run / "history.json").read_text()) for run in (whole[0], out))
-    for a, b in zip(one, two, strict=True):
-        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
+    done = subprocess.run(
+        [*TORCHRUN, *command(pack, out)[1:]], env=ENV, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    same_losses(whole[0], out)
+
+
+# The process LOST is killed when process 0 reports the second epoch; or, if it is process 0, kills itself then.
+LOSING = """
+import os, pathlib, runpy, signal, sys, time
+
+folder, lost, rank = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1), os.environ["RANK"]
+(folder / rank).write_text(str(os.getpid()))
+
+class Stderr:
+    def write(self, text):
+        if "epoch   2/" in text:
+            os.kill(int((folder / lost).read_text()), signal.SIGKILL)
+        return sys.__stderr__.write(text)
+    def __getattr__(self, name):
+        return getattr(sys.__stderr__, name)
+
+sys.stderr = Stderr()
+sys.argv[0] = "kenthash"
+runpy.run_module("kenthash", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("lost", ["0", "1"])
+def test_a_lost_process_is_reported_and_the_run_resumes(pack: Path, whole: Whole, tmp_path: Path, lost: str) -> None:
+    out, script = tmp_path / "run", tmp_path / "losing.py"
+    script.write_text(LOSING)
+    arguments = [str(script), str(tmp_path), lost, *command(pack, out)[3:]]
+    ended = subprocess.run([*TORCHRUN, *arguments], env=ENV, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode != 0 and not (out / "model" / "config.json").exists()
+    [line] = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "another process of this run" in line and f"kenthash train --resume --out {out}" in line
+    assert "src/kenthash/" not in ended.stderr  # no trace of ours beside torchrun's own report
+    resume = ["-m", "kenthash", "train", "--resume", "--out", str(out)]
+    resumed = subprocess.run([*TORCHRUN, *resume], env=ENV, capture_output=True, text=True, timeout=PATIENCE)
+    assert resumed.returncode == 0, resumed.stderr
+    same_losses(whole[0], out)
 
 
 def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole: Whole) -> None:
@@ -270,7 +313,7 @@ def write_labels(pack: Path, labels: NDArray[np.uint8]) -> None:
         (np.zeros((400, 0), np.uint8), "its items have no labels"),
         (np.zeros((400, 3), np.uint8), "its items have no labels"),
         (np.eye(400, dtype=np.uint8), "no two of the 180 training items share a label"),
-        (np.ones((400, 1), np.uint8), "all 180 training items have the same labels"),
+        (np.ones((400, 1), np.uint8), "all 180 training items with labels have the same ones"),
     ],
     ids=["no classes", "no labels", "each its own", "one for all"],
 )
@@ -280,7 +323,7 @@ def test_labels_that_teach_nothing_are_refused_before_anything_is_written(
     pack = write_pack(tmp_path / "pack")
     write_labels(pack, labels)
     with pytest.raises(DataError, match=f"tiny: {message}") as error:
-        train_run(make_recipe({"data": str(pack), "bits": 16}), tmp_path / "run")
+        train_run(make_recipe({"data": str(pack), "method": "kaph", "bits": 16}), tmp_path / "run")
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
 
@@ -293,7 +336,7 @@ def test_labels_that_leave_nothing_to_measure_are_refused_before_anything_is_wri
         labels[part] = 0
         write_labels(pack, labels)
         with pytest.raises(DataError, match=message):
-            train_run(make_recipe({"data": str(pack), "bits": 16}), tmp_path / "run")
+            train_run(make_recipe({"data": str(pack), "method": "kaph", "bits": 16}), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
 
@@ -306,7 +349,7 @@ def test_labels_are_looked_at_before_pictures_are_encoded(tmp_path: Path, monkey
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / name)
     (tmp_path / "photos" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(DataError, match="no two of the 9 training items share a label"):
-        train_run(make_recipe({"data": str(tmp_path / "photos"), "bits": 16}), tmp_path / "run")
+        train_run(make_recipe({"data": str(tmp_path / "photos"), "method": "kaph", "bits": 16}), tmp_path / "run")
     assert not (tmp_path / "cache").exists() and not (tmp_path / "run").exists()
 
 
@@ -387,17 +430,15 @@ def test_json_that_is_nested_too_deep_is_no_model(tmp_path: Path) -> None:
         Hasher.load(tmp_path)
 
 
-def limited_memory() -> None:
-    """16 GiB of addresses: also a machine that promises more memory than it has refuses what is beyond that."""
-    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+# 16 GiB of addresses: also a machine that promises more memory than it has refuses what is beyond that.
+LIMITED_MEMORY = "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))"
 
 
 def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(pack: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     sizes = ["--set", "head.kind=tanh_mlp", "--set", "head.hidden=1000000"]  # a matrix of 4 TB
-    done = subprocess.run(
-        command(pack, out, *sizes), env=ENV, capture_output=True, text=True, preexec_fn=limited_memory
-    )
+    prepared = after_code(LIMITED_MEMORY, command(pack, out, *sizes))
+    done = subprocess.run(prepared, env=ENV, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("error: there is not enough memory"), done.stderr
     assert done.stderr.count("\n") == 1 and not out.exists()
 

@@ -16,7 +16,7 @@ from kenthash.methods import METHODS
 from kenthash.proxies import ClassProxies
 from kenthash.training.checkpoint import load_checkpoint
 from kenthash.training.loop import Training
-from kenthash.training.record import Record, read_record
+from kenthash.training.proxy_record import ProxyRecord, read_record
 from kenthash.training.run_folder import Run
 from kenthash.training.sources import Outputs, VectorSource, head_outputs
 
@@ -78,7 +78,7 @@ class Subject:
         return z.numpy() @ self.means.T, own, np.tile(self.labels[rows], (2, 1))
 
     @cached_property
-    def record(self) -> Record:
+    def record(self) -> ProxyRecord:
         return read_record(self.run.path, self.run.recipe.epochs)
 
     def _proxies(self) -> ClassProxies:

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ WAKE_PERIOD = 0.005  # seconds
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProcessSample:
     """The state of the process and of all processors at one moment."""
 
     at: float  # by time.perf_counter
@@ -29,7 +30,7 @@ class Monitor:
     """One sample of the process per second. On each processor a thread wakes up on a schedule and records how late it
     was: what delays that thread delays a server on the same machine, too."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[ProcessSample] = field(default_factory=list)
     wakes: list[tuple[float, float]] = field(default_factory=list)  # (when due by time.perf_counter, seconds late)
 
 
@@ -51,7 +52,7 @@ def monitored(pid: int) -> Iterator[Monitor]:
             thread.join()
 
 
-def _take_samples(pid: int, samples: list[Sample], stop: threading.Event) -> None:
+def _take_samples(pid: int, samples: list[ProcessSample], stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             samples.append(_sample(pid))
@@ -70,10 +71,12 @@ def _wake_on_schedule(core: int, wakes: list[tuple[float, float]], stop: threadi
         wakes.append((due, time.perf_counter() - due))
 
 
-def _sample(pid: int) -> Sample:
+def _sample(pid: int) -> ProcessSample:
     status, stat = Path(f"/proc/{pid}/status").read_text(), Path("/proc/stat").read_text()
     ticks = [int(value) for value in stat.partition("\n")[0].split()[1:9]]  # later columns are part of the first two
-    return Sample(time.perf_counter(), int(status.partition("VmRSS:")[2].split()[0]) / 1024, ticks[STEAL], sum(ticks))
+    return ProcessSample(
+        time.perf_counter(), int(status.partition("VmRSS:")[2].split()[0]) / 1024, ticks[STEAL], sum(ticks)
+    )
 
 
 def cpu_seconds(pid: int) -> float:
@@ -85,7 +88,51 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def memory_trend(samples: Sequence[Sample]) -> dict[str, float]:
+def _with_children(pid: int) -> Iterator[int]:
+    yield pid
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield from _with_children(int(child))
+
+
+def server_cpu_seconds(pid: int) -> float:
+    """As `cpu_seconds`, of a server and of all processes that it has started."""
+    return sum(map(cpu_seconds, _with_children(pid)))
+
+
+def server_memory(pid: int) -> float:
+    """Bytes of memory that a server and its workers take together. Without processes that decode pictures, which one
+    worker starts in advance, and several when they are needed.
+
+    Memory of no file that several share counts for each by its part. Pages of a file, such as a library or the codes,
+    count once and in full, although processes that have nothing to do with the server may use them as well: otherwise
+    the result would depend on what else is running.
+    """
+    anonymous, files = 0, dict[str, int]()
+    for process in _with_children(pid):
+        if b"kenthash.data.decoding" in Path(f"/proc/{process}/cmdline").read_bytes():
+            continue
+        total = Path(f"/proc/{process}/smaps_rollup").read_text()
+        anonymous += sum(int(total.partition(f"\n{name}:")[2].split()[0]) for name in ("Pss_Anon", "SwapPss"))
+        for path, size in _file_pages(process).items():
+            files[path] = max(size, files.get(path, 0))
+    return 1024.0 * (anonymous + sum(files.values()))
+
+
+def _file_pages(pid: int) -> dict[str, int]:
+    """Kilobytes of each mapped file that are in memory, without pages that the process has changed for itself."""
+    sizes, path = Counter[str](), ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, value, *rest = line.split(maxsplit=5)
+        if not name.endswith(":"):  # a mapping: addresses, permissions, offset, device, inode, and the path of a file
+            path = rest[-1] if len(rest) == 4 else ""
+        elif name == "Rss:":
+            sizes[path] += int(value)
+        elif name == "Anonymous:":
+            sizes[path] -= int(value)
+    return sizes
+
+
+def memory_trend(samples: Sequence[ProcessSample]) -> dict[str, float]:
     """MB at the start and at the end, and the slope per minute over the second half."""
     if len(samples) < 4:
         return {}
@@ -98,7 +145,7 @@ def memory_trend(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def stolen_percent(samples: Sequence[Sample], start: float, end: float) -> float:
+def stolen_percent(samples: Sequence[ProcessSample], start: float, end: float) -> float:
     """The share of the processors' time between `start` and `end` that the host gave to others."""
     inside = [sample for sample in samples if start <= sample.at <= end]
     if len(inside) < 2:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.bench.http_load import LoadResult, run_load
-from kenthash.bench.monitor import Monitor, cpu_seconds, memory_trend, monitored, stolen_percent
+from kenthash.bench.monitor import (
+    Monitor,
+    cpu_seconds,
+    memory_trend,
+    monitored,
+    server_cpu_seconds,
+    server_memory,
+    stolen_percent,
+)
 from kenthash.bench.search import BITS, make_codes
 from kenthash.errors import KenthashError
 from kenthash.model.config import HasherConfig, HeadConfig
@@ -63,6 +71,42 @@ def bench_serve(items: int = 1_000_000, seconds: float = 10.0, minutes: float = 
     return result
 
 
+def bench_workers(workers: int, items: int = 1_000_000, seconds: float = 5.0, rounds: int = 4) -> dict[str, Any]:
+    """Requests by id, as fast as they go, to a server with one worker and to one with several, on the same index, in
+    turns; the fastest turn of each counts, with its times. Memory is that of all processes of a server together."""
+    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="kenthash-bench-") as name, ExitStack() as servers:
+        folder = Path(name)
+        index, model = _index(folder, items), _model(folder)
+        started, memory = {}, {}
+        for number in (1, workers):  # alone first: two servers would share the mapped codes
+            with _server(index, model, folder / f"log {number}", number) as (host, port, process):
+                run_load(host, port, _by_id(items, 9), seconds)
+                memory[number] = server_memory(process.pid) / 1e6
+        for number in (1, workers):
+            started[number] = servers.enter_context(_server(index, model, folder / f"log {number}", number))
+            run_load(*started[number][:2], _by_id(items, 9), 2)
+        best: dict[int, dict[str, float]] = {}
+        for turn in range(rounds):
+            for number, (host, port, process) in started.items():
+                before = server_cpu_seconds(process.pid)
+                load = run_load(host, port, _by_id(items, turn), seconds)
+                figures = _figures(load, server_cpu_seconds(process.pid) - before)
+                if number not in best or figures["requests_a_second"] > best[number]["requests_a_second"]:
+                    best[number] = figures
+    one, several = (best[number]["requests_a_second"] for number in (1, workers))
+    return {
+        "items": items,
+        "clients": CLIENTS,
+        "one worker": best[1] | {"memory_mb": round(memory[1])},
+        f"{workers} workers": best[workers] | {"memory_mb": round(memory[workers])},
+        "ratios": {
+            "requests (bar on 2 cores: 1.6)": round(several / one, 2),
+            "p99": round(best[workers]["p99_ms"] / best[1]["p99_ms"], 2),
+            "memory per worker more (bar: 0.1)": round((memory[workers] / memory[1] - 1) / (workers - 1), 3),
+        },
+    }
+
+
 def _index(folder: Path, items: int) -> Path:
     codes, _ = make_codes(items, 1, "clustered")
     path = folder / "bench.kh"
@@ -101,12 +145,11 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _server(index: Path, model: Path, log: Path) -> Iterator[tuple[str, int, subprocess.Popen[str]]]:
+def _server(index: Path, model: Path, log: Path, workers: int = 1) -> Iterator[tuple[str, int, subprocess.Popen[str]]]:
     command = [sys.executable, "-m", "kenthash", "serve", "--index", str(index), "--model", str(model)]
+    command += ["--port", "0", "--json", "--workers", str(workers)]
     with log.open("w") as stream:
-        process = subprocess.Popen(
-            [*command, "--port", "0", "--json"], stdout=subprocess.PIPE, stderr=stream, text=True
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, text=True)
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

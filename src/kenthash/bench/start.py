@@ -1,4 +1,8 @@
-"""What starting costs: one search from the shell in a fresh process, the import, and the size of an installation."""
+"""What starting costs: one search from the shell in a fresh process, the import, and the size of an installation.
+
+Beside it, as far as it can be measured, rclip, which also searches a folder of pictures by words, with CLIP on
+onnxruntime.
+"""
 
 import os
 import re
@@ -12,19 +16,21 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.encoders.clip import cached_clip
+from kenthash.model.config import read_config
+from kenthash.model.pretrained import find_model
 from kenthash.search import Index
 from kenthash.search.models import assign_model
 
-BITS = 64
 ITEMS = 20_000
 WORDS = "two dogs chasing a kite on the beach"
-DIMENSIONS = (1280, 384)  # of the light encoder's vectors
 
 
-def bench_start(index: str | None = None, rounds: int = 5) -> dict[str, float]:
-    """Seconds and megabytes, each the least of some rounds. Without an index, one of random codes is made."""
+def bench_start(index: str | None = None, rounds: int = 5, rclip: Path | None = None) -> dict[str, float | str]:
+    """Seconds and megabytes, each the least of some rounds. Without an index, one of random codes is made, of the
+    pretrained model `clip`. `rclip` is that command, in an environment of its own."""
     with tempfile.TemporaryDirectory() as folder:
         index = index or _index(Path(folder))
         search = ["-m", "kenthash", "search", WORDS, "--index", index, "--json"]
@@ -33,25 +39,53 @@ def bench_start(index: str | None = None, rounds: int = 5) -> dict[str, float]:
         cold = [_run(search) for _ in range(rounds)]
         imports = [_run(["-c", "import kenthash"]) for _ in range(rounds)]
         bare = [_run(["-c", ""]) for _ in range(rounds)]
-    return {
+        version = [_run(["-m", "kenthash", "--version"]) for _ in range(rounds)]
+        peer = {} if rclip is None else _rclip(rclip, Path(folder), rounds)
+    figures = {
         "cold search, processor s": min(cpu for cpu, _ in cold),
         "cold search, wall s": min(wall for _, wall in cold),
         "first search, nothing compiled yet, wall s": first,
         "import kenthash, processor s": min(cpu for cpu, _ in imports) - min(cpu for cpu, _ in bare),
+        "--version, processor s": min(cpu for cpu, _ in version),
         "plain install, MB": plain_install_bytes() / 1e6,
     }
+    if encoder := cached_clip():
+        figures["the encoder `clip`, MB"] = sum(file.stat().st_size for file in encoder.iterdir()) / 1e6
+    return figures | peer
+
+
+def _rclip(command: Path, folder: Path, rounds: int) -> dict[str, float | str]:
+    """What can be measured of rclip: a search only where it can fetch its weights."""
+    python = command.with_name("python")
+    size = "from importlib.metadata import distributions as d; print(sum(f.locate().stat().st_size for p in d() "
+    size += "if p.name not in ('pip', 'setuptools') for f in p.files or () if f.locate().is_file()))"
+    photos = folder / "photos"
+    photos.mkdir()
+    Image.effect_noise((224, 224), 50).convert("RGB").save(photos / "noise.jpg")
+    loads = "import onnxruntime, rclip.main, rclip.model, rclip.utils.tokenizer"
+    search = [str(command), WORDS]
+    done = subprocess.run(search, cwd=photos, capture_output=True, text=True)
+    figures: dict[str, float | str] = {
+        "rclip: --version, processor s": min(_cost([str(command), "--version"], None, {})[0] for _ in range(rounds)),
+        "rclip: the modules of a search, without its weights, processor s": min(
+            _cost([str(python), "-c", loads], None, {})[0] for _ in range(rounds)
+        ),
+        "rclip: install without its weights, MB": int(subprocess.check_output([str(python), "-c", size])) / 1e6,
+    }
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it does not say why"])[-1][:100]
+        return figures | {"rclip: cold search": f"not measured: it cannot fetch its weights here ({reason})"}
+    return figures | {"rclip: cold search, processor s": min(_cost(search, photos, {})[0] for _ in range(rounds))}
 
 
 def _index(folder: Path) -> str:
-    """Heads that have learnt nothing, and random codes, take as long as any."""
-    from kenthash.model.network import HashNetwork
-
-    head = HeadConfig("mlp", hidden=512)
-    HashNetwork(HasherConfig(BITS, *DIMENSIONS, head, head, "light")).save(folder / "model")
-    codes = np.random.default_rng(0).integers(0, 256, (ITEMS, BITS // 8), np.uint8)
+    """Random codes take as long as any."""
+    model = find_model("clip")
+    bits = read_config(model / "config.json").bits
+    codes = np.random.default_rng(0).integers(0, 256, (ITEMS, bits // 8), np.uint8)
     path = folder / "bench.kh"
-    with Index.create(path, BITS) as index:
-        assign_model(index, folder / "model")
+    with Index.create(path, bits) as index:
+        assign_model(index, model)
         index.add([f"item {i:06}" for i in range(ITEMS)], codes)
         index.compact()
     return str(path)
@@ -59,8 +93,13 @@ def _index(folder: Path) -> str:
 
 def _run(words: list[str], **environment: str) -> tuple[float, float]:
     """Processor and wall seconds of a new interpreter."""
+    return _cost([sys.executable, *words], None, environment)
+
+
+def _cost(command: list[str], folder: Path | None, environment: dict[str, str]) -> tuple[float, float]:
+    """Processor and wall seconds of a command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, *words], env=os.environ | environment, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, cwd=folder, env=os.environ | environment, stdout=subprocess.DEVNULL, check=True)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from kenthash.cli import bench, data, export, index, search, serve, studies, train
+from kenthash.cli import bench, data, export, index, mcp, models, search, serve, studies, train
 from kenthash.errors import EXTRAS, KenthashError, UsageError, missing_extra
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ def demo(
     out: Path = typer.Option(Path("demo"), help="The folder for everything that the demo writes."),
     items: int = typer.Option(4_000, min=200, help="The number of pictures to generate."),
 ) -> None:
-    """Run everything once: generate pictures, encode them, learn codes, evaluate them, build an index and search it.
+    """Run everything once: generate pictures, search a folder of them, learn codes, evaluate them, index and search.
 
     Finished parts are kept: a second run reuses them.
     """
@@ -43,15 +43,19 @@ def demo(
 
 app.add_typer(data.app, name="data")
 app.command("encode")(data.encode)
+app.command("hash")(data.hash_data)
 app.command("train")(train.train)
 app.command("evaluate")(train.evaluate)
 app.command("compare")(studies.compare)
+app.command("leaderboard")(studies.leaderboard)
 app.command("reproduce")(studies.reproduce)
 app.command("analyze")(studies.analyze)
 app.command("export")(export.export)
+app.add_typer(models.app, name="models")
 app.add_typer(index.app, name="index")
 app.command("search")(search.search)
 app.command("serve")(serve.serve)
+app.command("mcp")(mcp.mcp)
 app.add_typer(bench.app, name="bench")
 
 

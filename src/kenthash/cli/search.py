@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from kenthash.codes import Codes
-    from kenthash.search import Hits, Index
+    from kenthash.search.answer import Answer, ScoredHit
     from kenthash.search.engine import Metadata
 
 THUMBNAIL_SIDE = 160  # pixels
@@ -23,79 +22,105 @@ KITTY_CHUNK = 4096  # characters that kitty accepts per escape sequence
 
 def search(
     words: str | None = typer.Argument(None, help="What to look for, in words."),
-    index: str = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://..."),
+    index: str | None = typer.Option(
+        None,
+        "--index",
+        help="The index: a file, milvus://host:port/name or postgresql://... [default: that of this folder or above]",
+    ),
     image: Path | None = typer.Option(None, help="Look for pictures like this file."),
-    like: str | None = typer.Option(None, help="Look for items like this one of the index, given by its id."),
+    like: str | None = typer.Option(None, help="Look for items like this one of the index, given by its id or file."),
+    plus: list[str] = typer.Option([], help="And with more of this, in words. May be repeated."),
+    without: list[str] = typer.Option([], help="And with less of this, in words. May be repeated."),
     k: int = typer.Option(10, "-k", min=1, max=10_000, help="The number of items to find."),
     radius: int | None = typer.Option(None, min=0, help="Leave out items that differ in more bits than this."),
+    min_relevance: float = typer.Option(0, min=0, max=100, help="Leave out items of a lower relevance, in per cent."),
     filter: str | None = typer.Option(None, "--filter", help="\"place = 'beach' and year >= 2020\", on metadata."),
     model: Path | None = typer.Option(
         None, help="The run that encodes the query. [default: the one noted in the index]"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the hits as one JSON value."),
 ) -> None:
-    """Find pictures by words, by a picture, or by an item of the index. Prints the k nearest codes, nearest first; the
-    search is exact.
+    """Find pictures by words, by a picture, or by an item of the index; words can be added to any of them, or taken
+    away. Prints the k nearest, nearest first, with their relevance: how many of a hundred hits like this one are right,
+    as measured with the model for queries without --plus and --without. Where that is below 50 % for all, nothing here
+    is close. Items that have all the words in the names of their file and folders, in their texts or labels come before
+    all others, marked `words`.
 
     \b
-        kenthash search "two dogs and a kite" --index photos.kh
-        kenthash search --image dog.jpg --index photos.kh --filter "labels has 'dog' and not place = 'beach'"
+        cd photos && kenthash search "two dogs and a kite"
+        kenthash search "a street" --without cars --index photos.kh
+        kenthash search --image dog.jpg --plus snow --index photos.kh --filter "not place = 'beach'"
         kenthash search --like photos/2024/a.jpg --index photos.kh -k 5 --json
     """
+    from kenthash.api import search_index
     from kenthash.errors import UsageError
     from kenthash.search import Index
     from kenthash.search.filters import parse
+    from kenthash.search.folders.own_index import given_or_own_index
+    from kenthash.search.folders.roots import Roots
     from kenthash.search.models import pictures_warning
 
     if sum(query is not None for query in (words, image, like)) != 1:
         raise UsageError("give one of: words, --image FILE, --like ID")
     condition = None if filter is None else parse(filter)
-    with Index.open(index) as opened:
-        if (warning := pictures_warning(opened, of_picture=image is not None)) is not None:
+    with Index.open(given_or_own_index(index)) as opened:
+        roots = Roots(opened)
+        warning = pictures_warning(opened, of_picture=image is not None) or roots.unfinished_warning(index)
+        if warning is not None:
             typer.echo(f"note: {warning}", err=True)
-        query = _query_code(opened, words, image, like, model)
-        hits = opened.search(query, min(k + (like is not None), 10_000), radius, condition)[0]
-        bits = opened.bits
-    kept = [i for i in range(len(hits)) if hits.ids[i] != like][:k]  # without the item itself, which is the nearest
+        query = words if image is None else image
+        answer = search_index(opened, query, like, k, radius, condition, plus, without, min_relevance / 100, model)
+        bits, is_empty = opened.code_bits, not opened.list_ids(limit=1)
+    if not answer.hits.proven:
+        typer.echo("note: nearer items may have been missed", err=True)
+    paths = [roots.path_of(hit.id, hit.metadata) for hit in answer]
     if as_json:
-        typer.echo(json.dumps([_as_json(hits, i) for i in kept], ensure_ascii=False))
-    else:
-        _print_hits(hits, kept, bits)
+        hits = [_as_json(hit, path) for hit, path in zip(answer, paths, strict=True)]
+        typer.echo(json.dumps(hits, ensure_ascii=False))
+    elif len(answer):
+        _print_hits(answer, paths, bits)
+    if answer.nearest is not None:
+        name, relevance = answer.nearest
+        typer.echo(f"nothing reaches {min_relevance:g} %; the nearest is {name} with {100 * relevance:.0f} %", err=True)
+    elif not len(answer) and not as_json:
+        reason = ": the index is empty: fill it with `kenthash index add FOLDER`" if is_empty else ""
+        typer.echo(f"nothing found{reason}", err=True)
 
 
-def _query_code(index: "Index", words: str | None, image: Path | None, like: str | None, model: Path | None) -> "Codes":
-    """The code to look for, [1, bits/8]."""
-    from kenthash.errors import DataError
-    from kenthash.search.models import model_for
-
-    if like is not None:
-        item = index.get([like])[0]
-        if item is None:
-            raise DataError(f"{like}: no such id in the index: `kenthash index list` prints them")
-        return item.code[None]
-    folder = model_for(index, model)
-    from kenthash.model.hasher import Hasher  # slow to import, so not before the model is known to be there
-
-    hasher = Hasher.load(folder, "cpu")  # a GPU would take longer to start than one query takes
-    return hasher.encode_pictures([image]) if image is not None else hasher.encode_texts([words or ""])
+def _as_json(hit: "ScoredHit", path: Path | None) -> dict[str, object]:
+    return {
+        "id": hit.id,
+        "distance": hit.distance,
+        "weighted": round(hit.weighted, 4),
+        "relevance": None if hit.relevance is None else round(hit.relevance, 3),
+        "by_words": hit.by_words,
+        "metadata": hit.metadata,
+        "path": None if path is None else str(path),
+    }
 
 
-def _as_json(hits: "Hits", i: int) -> dict[str, object]:
-    return {"id": hits.ids[i], "distance": int(hits.distances[i]), "metadata": hits.metadata[i]}
-
-
-def _print_hits(hits: "Hits", kept: list[int], bits: int) -> None:
-    if not kept:
-        typer.echo("nothing found", err=True)
+def _print_hits(answer: "Answer", paths: list[Path | None], bits: int) -> None:
+    if answer.nothing_is_close:
+        typer.echo("nothing here is close; the nearest are:")
     protocol = _thumbnail_protocol()
-    id_width = max((len(hits.ids[i]) for i in kept), default=0)
+    names = [hit.id if path is None else _from_here(path) for hit, path in zip(answer, paths, strict=True)]
+    width = max(map(len, names), default=0)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    for rank, i in enumerate(kept, 1):
-        entry = hits.metadata[i]
-        if protocol and isinstance(path := entry.get("path"), str):
-            typer.echo(_thumbnail(Path(path), protocol), nl=False)
-        line = f"{rank:>3}  {hits.distances[i]:>3} of {bits} bits differ  {hits.ids[i]:<{id_width}}  "
-        typer.echo((line + _printable(_description(entry))[: max(columns - len(line), 20)]).rstrip())
+    for rank, (hit, path, name) in enumerate(zip(answer, paths, names, strict=True), 1):
+        if protocol and path is not None:
+            typer.echo(_thumbnail(path, protocol), nl=False)
+        score = (
+            f"{hit.distance:>3} of {bits} bits differ" if hit.relevance is None else f"{100 * hit.relevance:>3.0f} %"
+        )
+        if hit.by_words:
+            score = f"{'words':<{len(score)}}"
+        line = f"{rank:>3}  {score}  {name:<{width}}  "
+        typer.echo((line + _printable(_description(hit.metadata))[: max(columns - len(line), 20)]).rstrip())
+
+
+def _from_here(path: Path) -> str:
+    """A path as short as it can be typed from here."""
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 def _description(entry: "Metadata") -> str:

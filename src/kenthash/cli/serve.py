@@ -11,7 +11,11 @@ import typer
 
 
 def serve(
-    index: str = typer.Option(..., "--index", help="The index: a file, milvus://host:port/name or postgresql://..."),
+    index: str | None = typer.Option(
+        None,
+        "--index",
+        help="The index: a file, milvus://host:port/name or postgresql://... [default: that of this folder or above]",
+    ),
     model: Path | None = typer.Option(None, help="The run that encodes queries. [default: the one noted in the index]"),
     host: str = typer.Option("127.0.0.1", help="The address to listen on; any other than loopback needs a key."),
     port: int = typer.Option(8000, min=0, max=65535, help="The port; 0 for any free one."),
@@ -21,6 +25,7 @@ def serve(
     timeout: float = typer.Option(30.0, min=0.1, help="Seconds that a request may take."),
     max_upload: int = typer.Option(20, min=1, help="MiB that a request may send."),
     max_requests: int = typer.Option(64, min=1, help="Requests processed at once; more get status 503."),
+    workers: int = typer.Option(1, min=1, max=64, help="Processes that serve; they share the model and the codes."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     log_queries: bool = typer.Option(False, "--log-queries", help="Also log the words of queries."),
     show: bool = typer.Option(False, "--open", help="Open the page in a browser, where there is a screen."),
@@ -31,11 +36,13 @@ def serve(
     index and model.
 
     \b
+        cd photos && kenthash serve
         kenthash serve --index photos.kh
         kenthash serve --index photos.kh --host 0.0.0.0 --api-key-file key.txt --port 8080
     """
     from kenthash.encoders.graph import check_runtime_device
     from kenthash.errors import DataError, UsageError
+    from kenthash.search.folders.own_index import given_or_own_index
 
     if not math.isfinite(timeout):
         raise UsageError(f"--timeout {timeout}: give a number of seconds")
@@ -45,11 +52,11 @@ def serve(
     try:
         from kenthash.service.auth import read_key
         from kenthash.service.server import serve as run
-        from kenthash.service.settings import Settings
+        from kenthash.service.settings import ServiceSettings
     except ImportError as error:
         raise UsageError(f"the service needs {error.name}: pip install 'kenthash[serve]'") from error
-    settings = Settings(
-        index,
+    settings = ServiceSettings(
+        given_or_own_index(index),
         model,
         host,
         port,
@@ -61,6 +68,7 @@ def serve(
         max_body=max_upload << 20,
         max_in_flight=max_requests,
         device=check_runtime_device(device),
+        workers=workers,
     )
 
     def started(url: str, items: int) -> None:

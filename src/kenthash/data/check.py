@@ -10,9 +10,10 @@ with N_c the items of class c and l_i the multi-hot labels of item i. Of COCO's 
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -31,28 +32,32 @@ BLOCK = 256  # pictures handed to the threads at once, so that an interrupt take
 SQUARE = Square(224)  # what encoders ask for: JPEG is then decoded at a fraction of its size, yet read to its end
 
 
-def check_dataset(dataset: Dataset, pictures: bool = True) -> DataReport:
-    """Check a data set as a whole; `pictures=False` does not open its pictures, which takes most of the time."""
+def check_dataset(
+    dataset: Dataset, pictures: bool = True, in_shards: Iterable[Path | bytes] | None = None
+) -> DataReport:
+    """Check a data set as a whole; `pictures=False` does not open its pictures, which takes most of the time.
+    `in_shards` are the pictures of a data set that does not name files."""
+    sources = dataset.pictures if in_shards is None else in_shards
     problems = [
         *dataset.problems,
         *_id_problems(dataset),
         *_label_problems(dataset),
         *_class_problems(dataset.classes),
-        *_text_problems(dataset),
-        *(_picture_problems(dataset.ids, dataset.pictures) if pictures and dataset.pictures else ()),
+        *_text_problems(dataset, sources is not None),
+        *(_picture_problems(dataset.ids, sources) if pictures and sources is not None else ()),
         *_size_problems(dataset),
     ]
     counts, sizes = np.unique(dataset.labels.sum(axis=1, dtype=np.int64), return_counts=True)
     return DataReport(
         name=dataset.name,
         items=len(dataset),
-        pictures=None if dataset.pictures is None else len(dataset.pictures),
-        texts=None if dataset.texts is None else sum(map(len, dataset.texts)),
+        pictures=None if sources is None else len(dataset),
+        texts=None if dataset.texts is None else sum(map(len, dataset.captions())),
         classes=_class_counts(dataset),
         labels_per_item=dict(zip(counts.tolist(), sizes.tolist(), strict=True)),
         pairs=_pair_counts(dataset),
         licence=dataset.licence,
-        notes=list(dataset.notes),
+        notes=[*dataset.notes, *_notes(dataset)],
         problems=problems,
         pictures_checked=pictures,
     )
@@ -103,6 +108,11 @@ def _pair_counts(dataset: Dataset) -> list[PairCount]:
     return pairs
 
 
+def _notes(dataset: Dataset) -> Iterator[str]:
+    if not dataset.labels.any():
+        yield "no item has a label: captions alone are learned from, and figures by shared labels are left out"
+
+
 def _id_problems(dataset: Dataset) -> Iterator[DataProblem]:
     if repeated := [item for item, times in Counter(dataset.ids).items() if times > 1]:
         yield DataProblem(
@@ -133,20 +143,34 @@ def _class_problems(classes: list[str]) -> Iterator[DataProblem]:
         )
 
 
+def why_labels_teach_nothing(labels: NDArray[np.uint8], items: str = "items") -> str:
+    """Why nothing can be learned from the labels of these `items`; "" where some share a label and others do not."""
+    known = labels[labels.any(axis=1)]
+    if not len(known):
+        return f"none of the {len(labels):,} {items} has a label"
+    if not (known.sum(axis=0, dtype=np.int64) > 1).any():
+        return f"no two of the {len(labels):,} {items} share a label"
+    if (known == known[0]).all():
+        return f"all {len(known):,} {items} with labels have the same ones"
+    return ""
+
+
 def _label_problems(dataset: Dataset) -> Iterator[DataProblem]:
-    unlabelled = np.flatnonzero(~dataset.labels.any(axis=1)).tolist()
-    if len(unlabelled) == len(dataset):
+    if not dataset.labels.any():
+        return  # a set of captions, which need no labels
+    if fault := why_labels_teach_nothing(dataset.labels):
         yield DataProblem(
             "warning",
-            "no item has a label, so nothing can be learned from this data set",
-            "add labels to train on it; encoding and searching with a trained model need none",
+            f"{fault}, so nothing can be learned from the labels",
+            "give items of one kind the same label, and others another; captions are learned from without labels",
         )
-        return
+    unlabelled = np.flatnonzero(~dataset.labels.any(axis=1)).tolist()
     if unlabelled:
         yield DataProblem(
             "warning",
-            f"items without a label: {len(unlabelled):,}; they are relevant to nothing",
-            "label or remove them before training; searching needs no labels",
+            f"items without a label: {len(unlabelled):,}; figures by shared labels leave them out, and they teach by "
+            "their captions alone",
+            "label them if their labels are known; searching needs no labels",
             [dataset.ids[row] for row in unlabelled],
         )
     occurs = dataset.labels.max(axis=0).tolist()
@@ -159,37 +183,45 @@ def _label_problems(dataset: Dataset) -> Iterator[DataProblem]:
         )
 
 
-def _text_problems(dataset: Dataset) -> Iterator[DataProblem]:
+def _text_problems(dataset: Dataset, has_pictures: bool) -> Iterator[DataProblem]:
     if dataset.texts is None:
-        if dataset.pictures is not None:  # a feature pack has its texts as vectors
+        if has_pictures:  # a feature pack has its texts as vectors
             yield DataProblem("warning", "no item has a text, so pictures cannot be matched with words", 'add "text"')
         return
+    captions = dataset.captions()
+    if bare := [item for item, texts in zip(dataset.ids, captions, strict=True) if not texts]:
+        yield DataProblem(
+            "warning",
+            f"items without a text: {len(bare):,}; they teach by their labels alone, and no figure has them",
+            "write a text where there is one to write; searching needs none",
+            bare,
+        )
     wordless = [
         item
-        for item, texts in zip(dataset.ids, dataset.texts, strict=True)
+        for item, texts in zip(dataset.ids, captions, strict=True)
         if not all(any(map(str.isalnum, text)) for text in texts)
     ]
     if wordless:
         yield DataProblem(
             "warning",
             f"items with a text that has no words: {len(wordless):,}",
-            "write a text, or remove the empty one; other texts of the item can stay",
+            "write a text, or remove this one; other texts of the item can stay",
             wordless,
         )
 
 
-def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[DataProblem]:
+def _picture_problems(ids: list[str], sources: Iterable[Path | bytes]) -> Iterator[DataProblem]:
     bad: list[str] = []
     same: dict[bytes, list[str]] = defaultdict(list)
-    for item, result in zip(ids, track(_digests(paths), "pictures", len(paths), "pictures"), strict=True):
+    for item, result in zip(ids, track(_digests(sources), "pictures", len(ids), "pictures"), strict=True):
         if isinstance(result, str):
             bad.append(f"{item}: {result}")
         elif item not in same[result]:
             same[result].append(item)
     if bad:
         yield DataProblem(
-            "error" if 2 * len(bad) > len(paths) else "warning",
-            f"pictures that cannot be read: {len(bad):,} of {len(paths):,}",
+            "error" if 2 * len(bad) > len(ids) else "warning",
+            f"pictures that cannot be read: {len(bad):,} of {len(ids):,}",
             "replace these files or remove their rows; `kenthash encode` skips them",
             bad,
         )
@@ -202,17 +234,20 @@ def _picture_problems(ids: list[str], paths: list[Path]) -> Iterator[DataProblem
         )
 
 
-def _digests(paths: list[Path]) -> Iterator[bytes | str]:
+def _digests(sources: Iterable[Path | bytes]) -> Iterator[bytes | str]:
+    rest = iter(sources)
     with ThreadPoolExecutor(cores()) as pool, DecoderPool() as decoders:
-        for start in range(0, len(paths), BLOCK):
-            yield from pool.map(partial(_digest, decoders), paths[start : start + BLOCK])
+        while block := list(islice(rest, BLOCK)):
+            yield from pool.map(partial(_digest, decoders), block)
 
 
-def _digest(decoders: DecoderPool, path: Path) -> bytes | str:
+def _digest(decoders: DecoderPool, source: Path | bytes) -> bytes | str:
     """The digest of the file of a readable picture, or why it cannot be read."""
     try:
-        decoders.square(path, SQUARE)
-        with path.open("rb") as stream:
+        decoders.square(source, SQUARE)
+        if isinstance(source, bytes):
+            return hashlib.sha256(source).digest()
+        with source.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").digest()
     except BadPicture as error:
         return error.reason

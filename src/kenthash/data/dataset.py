@@ -1,5 +1,7 @@
 """The one table that every reader fills: items with an id, a picture, texts and labels."""
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -25,9 +27,9 @@ class Dataset:
     """N items of C classes.
 
     `pictures` and `texts` are None where the source has none (a feature pack has only vectors, and its texts are
-    optional). An item has one or more texts: five captions of a COCO photo, the tags of a Flickr photo joined by
-    spaces, or one empty string where the source has no text for it. `labels` is multi-hot; rows of zeros are allowed,
-    and `data check` counts them. Ids become lines of `ids.txt`, so a line break in an id is refused.
+    optional). An item has any number of texts: five captions of a COCO photo, the tags of a Flickr photo joined by
+    spaces, none or an empty one where the source says nothing of it. `labels` is multi-hot; C may be 0, and rows of
+    zeros are items whose labels are not known. Ids become lines of `ids.txt`, so a line break in an id is refused.
     """
 
     name: str
@@ -61,11 +63,26 @@ class Dataset:
         for row, item in enumerate(self.ids):
             if not item or "\n" in item or "\r" in item:
                 raise DataError(f"{self.name}: id {item!r} of item {row} is empty or has a line break")
-            if self.texts is not None and not self.texts[row]:
-                raise DataError(f"{self.name}: item {item} has no text, not even an empty one")
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def captions(self) -> list[list[str]]:
+        """Of each item the texts that say anything."""
+        return [[text for text in texts if text.strip()] for texts in self.texts or [[]] * len(self)]
+
+    def digest(self) -> str:
+        """A short name of exactly these items, labels and classes, recorded with every figure made on them.
+
+        Example:
+
+            >>> Dataset("one", ["a.jpg"], np.ones((1, 1), np.uint8), ["dog"]).digest()
+            '125b8f52d647ed77'
+        """
+        digest = hashlib.sha256(self.labels.tobytes())
+        for names in (self.ids, self.classes):
+            digest.update(json.dumps(names, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()[:16]
 
 
 def _size(part: list[Path] | list[list[str]] | None) -> int | None:

@@ -7,16 +7,19 @@ picture at a time, and end when the process that started them does, however that
 
 Requests and replies go through the worker's standard input and output: two lengths, a JSON object and raw bytes.
 Nothing that a worker sends is run or unpickled.
+
+The limits of memory and of processor time, and the turns of large pictures, are those of POSIX. On Windows there is the
+limit of time alone, by which the owner ends a worker.
 """
 
 import json
 import os
-import resource
 import select
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +33,7 @@ from typing import IO, Any, Self
 import numpy as np
 from PIL import Image
 
+from kenthash.data.photo_facts import Facts
 from kenthash.data.pictures import (
     MAX_PIXELS,
     NO_MEMORY,
@@ -39,9 +43,16 @@ from kenthash.data.pictures import (
     Square,
     TooLarge,
     open_picture,
+    square_with_facts,
     to_square,
 )
 from kenthash.errors import KenthashError
+
+try:
+    import fcntl
+    import resource
+except ImportError:  # Windows
+    fcntl = resource = None  # type: ignore[assignment]
 
 SECONDS = 20.0  # of processor time per picture: a hundred megapixels take about three
 MEMORY = 2 << 30  # bytes of address space of a worker
@@ -56,8 +67,18 @@ class DecoderPool:
     `seconds` is the processor time per picture; `patience`, the time that passes until it is given up all the same.
     """
 
-    def __init__(self, seconds: float = SECONDS, patience: float | None = None, memory: int = MEMORY) -> None:
-        self._limits = _Limits(seconds, WAITING * seconds if patience is None else patience, memory)
+    def __init__(
+        self,
+        seconds: float = SECONDS,
+        patience: float | None = None,
+        memory: int = MEMORY,
+        one_large: bool = False,
+    ) -> None:
+        """With `one_large` the workers decode pictures that take much memory one after the other."""
+        takes_turns = one_large and fcntl is not None
+        self._turn = tempfile.TemporaryFile() if takes_turns else None  # noqa: SIM115 (closed by `close`)
+        turn = self._turn.fileno() if self._turn else None
+        self._limits = _Limits(seconds, WAITING * seconds if patience is None else patience, memory, turn)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._lock = threading.Lock()
@@ -72,12 +93,19 @@ class DecoderPool:
         """As `to_square`. Pixels that are at hand need no worker."""
         if isinstance(source, Image.Image):
             return to_square(source, square)
-        content = self._ask(source, {"square": asdict(square), "max_pixels": max_pixels})
+        _, content = self._ask(source, {"square": asdict(square), "max_pixels": max_pixels})
         return np.frombuffer(content, np.uint8).reshape(square.size, square.size, 3)
+
+    def square_with_facts(self, source: PictureInput, square: Square) -> tuple[Pixels, Facts]:
+        """As the function of this name."""
+        if isinstance(source, Image.Image):
+            return square_with_facts(source, square)
+        answer, content = self._ask(source, {"square": asdict(square), "max_pixels": MAX_PIXELS})
+        return np.frombuffer(content, np.uint8).reshape(square.size, square.size, 3), answer["facts"]
 
     def thumbnail(self, path: Path, side: int) -> bytes:
         """A JPEG whose longer side is `side`, or less if the picture's is."""
-        return self._ask(path, {"thumbnail": side})
+        return self._ask(path, {"thumbnail": side})[1]
 
     def close(self) -> None:
         """Ends all workers at once. What threads wait for is then a `BadPicture`."""
@@ -86,6 +114,8 @@ class DecoderPool:
             workers = list(self._all)
         for worker in workers:
             worker.end()
+        if self._turn is not None:
+            self._turn.close()
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +125,7 @@ class DecoderPool:
     ) -> None:
         self.close()
 
-    def _ask(self, source: Path | bytes, job: dict[str, Any]) -> bytes:
+    def _ask(self, source: Path | bytes, job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         name = str(source) if isinstance(source, Path) else "picture"
         content = b""
         if isinstance(source, Path):
@@ -112,7 +142,7 @@ class DecoderPool:
                     continue  # perhaps not the picture's fault: a system short of memory kills processes
             if "reason" in answer:
                 raise (TooLarge if answer.get("too_large") else BadPicture)(name, str(answer["reason"]))
-            return pixels
+            return answer, pixels
         raise AssertionError
 
     @contextmanager
@@ -151,6 +181,7 @@ class _Limits:
     seconds: float
     patience: float
     memory: int
+    turn: int | None = None  # the descriptor of a file: its lock is held while a large picture is decoded
 
 
 class _WorkerEnded(Exception):
@@ -171,12 +202,14 @@ class _Worker:
         package = str(Path(__file__).parents[2])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         few = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        few["MALLOC_MMAP_THRESHOLD_"] = "1048576"  # glibc gives the memory of a large picture back at once
         self._process = subprocess.Popen(
             [*command, json.dumps(asdict(limits))],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pass_fds=() if limits.turn is None else (limits.turn,),
             env={**os.environ, **few, "PYTHONPATH": os.pathsep.join(paths)},
         )
 
@@ -208,18 +241,30 @@ class _Worker:
             self._ready = True
 
     def _read(self, size: int) -> bytes:
-        assert self._process.stdout is not None
-        poll = select.poll()
-        poll.register(self._process.stdout, select.POLLIN)
         parts: list[bytes] = []
         while size:
-            left = self._until - time.monotonic()
-            part = os.read(self._process.stdout.fileno(), min(size, 1 << 20)) if poll.poll(1e3 * max(0, left)) else b""
+            left = max(0.0, self._until - time.monotonic())
+            part = self._read_within(left, min(size, 1 << 20))
             if not part:
-                raise self._why(timed_out=left <= 0)
+                raise self._why(timed_out=time.monotonic() >= self._until)
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+    def _read_within(self, seconds: float, size: int) -> bytes:
+        """What the worker has sent, up to `size` bytes; none if it sends nothing in this time, or has ended."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            return os.read(descriptor, size) if poll.poll(1e3 * seconds) else b""
+        ends = threading.Timer(seconds, self._process.kill)  # Windows cannot wait for a pipe: its end is waited for
+        ends.start()
+        try:
+            return os.read(descriptor, size)
+        finally:
+            ends.cancel()
 
     def _why(self, timed_out: bool) -> _WorkerEnded:
         if not timed_out:
@@ -227,9 +272,10 @@ class _Worker:
                 self._process.wait(5)
         code = self._process.returncode
         self.end()
-        if code == -signal.SIGPROF:
+        name = {-number.value: number.name for number in signal.Signals}.get(code)  # Windows knows neither of the two
+        if name == "SIGPROF":
             return _WorkerEnded(f"takes more than {self._limits.seconds:g} s of processor time to decode", True)
-        if timed_out or code == -signal.SIGALRM:
+        if timed_out or name == "SIGALRM":
             return _WorkerEnded(f"takes more than {self._limits.patience:g} s to decode", True)
         return _WorkerEnded("the decoder fails on it", False)
 
@@ -246,35 +292,50 @@ def work(limits: _Limits) -> None:
     while len(head := requests.read(HEAD.size)) == HEAD.size:
         described, raw = HEAD.unpack(head)
         job, content = json.loads(requests.read(described)), requests.read(raw)
-        # Signals that nothing catches: they end a decoder in the middle of its C code.
-        signal.setitimer(signal.ITIMER_PROF, limits.seconds)
-        signal.setitimer(signal.ITIMER_REAL, limits.patience)
-        answer, pixels = _answer(job, content)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _set_timers(limits.seconds, limits.patience)
+        answer, pixels = _answer(job, content, limits.turn)
+        _set_timers(0, 0)
         _send(replies, answer, pixels)
 
 
+def _set_timers(seconds: float, patience: float) -> None:
+    """Signals that nothing catches: they end a decoder in the middle of its C code. Windows has none."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, patience)
+
+
 def _limit(limits: _Limits) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for all its processes: the owner decides
+    if resource is None:
+        return
     with suppress(ValueError, OSError):  # a lower limit is set already, or the system knows none (macOS)
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for all its processes: the owner decides
     for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _answer(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+def _answer(job: dict[str, Any], content: bytes, turn: int | None) -> tuple[dict[str, Any], bytes]:
     source = Path(job["path"]) if "path" in job else content
+
+    def wait_for_turn() -> None:
+        if turn is not None:
+            fcntl.lockf(turn, fcntl.LOCK_EX)
+
     try:
         if "thumbnail" in job:
             return {}, _thumbnail(source, job["thumbnail"])
-        return {}, to_square(source, Square(**job["square"]), job["max_pixels"]).tobytes()
+        pixels, facts = square_with_facts(source, Square(**job["square"]), job["max_pixels"], wait_for_turn)
+        return {"facts": facts}, pixels.tobytes()
     except BadPicture as error:
         return {"reason": error.reason, "too_large": isinstance(error, TooLarge)}, b""
     except MemoryError:  # after decoding: what happens in it is a BadPicture
         return {"reason": NO_MEMORY}, b""
+    finally:
+        if turn is not None:
+            fcntl.lockf(turn, fcntl.LOCK_UN)
 
 
 def _thumbnail(source: Path | bytes, side: int) -> bytes:

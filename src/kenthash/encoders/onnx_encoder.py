@@ -2,14 +2,15 @@
 
 A folder holds it: `encoder.json` (which encoder, of which weights, how pictures are prepared, and the digests of the
 other files), `image.onnx`, `text.onnx` and `tokenizer.json`. `export` makes such folders, where PyTorch is installed:
-in the user's cache for the encoders that kenthash knows by name, in the model folder for one that was trained.
+in the user's cache for the encoders that kenthash knows by name, in the model folder for one that was trained. `clip`
+makes one of graphs that are published as such.
 """
 
 import html
 import string
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +20,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from kenthash.data.pictures import Pixels, Resampling, Square
-from kenthash.encoders.graph import Graph, Vectors, check_file
+from kenthash.encoders.graph import Graph, Vectors, check_file, remedy
 from kenthash.errors import DataError
-from kenthash.files import read_json
+from kenthash.files import content_digest, read_json, write_json
 
 FORMAT = 1
 ABOUT = "encoder.json"
+FILES = ("image.onnx", "text.onnx", "tokenizer.json")
 
 RGB = tuple[float, float, float]
 Clean = Literal["", "whitespace", "lower", "canonicalize"]
@@ -46,14 +48,17 @@ class EncoderAbout:
     resample: Resampling
     clean: Clean  # what is done to a text before it is tokenized
     zeroed_token: int | None  # a token that becomes 0, which some tokenizers of open_clip ask for
-    files: dict[str, str]  # name -> sha256
+    files: dict[str, str] = field(default_factory=dict)  # name -> sha256
+    # What becomes of the text graph's output: taken as it is, or the mean over its tokens, normalised.
+    pooling: Literal["", "mean"] = ""
 
 
 class OnnxEncoder:
     """The encoder in a folder. A graph is opened when it is first needed: words do not wait for the picture tower."""
 
-    # What a core is given at once: it computes one item after the other.
-    picture_chunk, text_chunk = 4, 16
+    # What a core is given at once. It computes one item after the other, so that larger chunks gain nothing: a few
+    # texts, such as the queries of a service, are shared out among all cores.
+    picture_chunk, text_chunk = 4, 1
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.folder, self.device = folder, device
@@ -83,7 +88,8 @@ class OnnxEncoder:
     def text_vectors(self, texts: Sequence[str]) -> Vectors:
         graph, vectors = self._text_graph, np.empty((len(texts), self.text_dim), np.float32)
         for row, text in enumerate(texts):
-            vectors[row] = graph.run(self.tokenize(text))
+            output = graph.run(self.tokenize(text))
+            vectors[row] = output if not self.about.pooling else _normalised(output.mean(axis=0))
         return vectors
 
     @property
@@ -94,12 +100,13 @@ class OnnxEncoder:
         return nullcontext()  # a graph always computes on one core
 
     def tokenize(self, text: str) -> dict[str, NDArray[np.int64]]:
-        """The inputs of the text graph for one text: its tokens, and a mask where the graph takes one."""
+        """The inputs of the text graph for one text: its tokens, and a mask and the numbers of segments, of which there
+        is one, where the graph takes them."""
         line = self._tokenizer.encode(cleaned(text, self.about.clean))
         tokens = np.array([line.ids], np.int64)
         if self.about.zeroed_token is not None:
             tokens[tokens == self.about.zeroed_token] = 0
-        parts = (tokens, np.array([line.attention_mask], np.int64))
+        parts = (tokens, np.array([line.attention_mask], np.int64), np.array([line.type_ids], np.int64))
         return dict(zip(self._text_graph.inputs, parts, strict=False))
 
     @cached_property
@@ -122,13 +129,37 @@ class OnnxEncoder:
 
 def read_about(folder: Path) -> EncoderAbout:
     path = folder / ABOUT
-    values: Any = read_json(path)
+    try:
+        values: Any = read_json(path)
+    except DataError as error:
+        raise DataError(f"{error}: {remedy(path)}") from error
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise DataError(f"{path}: not an encoder of format {FORMAT}: it was written by another version of kenthash")
-    names = {field.name for field in fields(EncoderAbout)}
-    if values.keys() != names or not {"image.onnx", "text.onnx", "tokenizer.json"} <= set(values["files"]):
-        raise DataError(f"{path}: not the description of an encoder")
+    names = {part.name for part in fields(EncoderAbout)}
+    needed = {part.name for part in fields(EncoderAbout) if part.default is part.default_factory is MISSING}
+    if not needed | {"files"} <= values.keys() <= names or not set(FILES) <= set(values["files"]):
+        raise DataError(f"{path}: not the description of an encoder: {remedy(path)}")
     return EncoderAbout(**values)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether all files of an encoder are as they were written."""
+    try:
+        for name, digest in read_about(folder).files.items():
+            check_file(folder / name, digest)
+    except DataError:
+        return False
+    return True
+
+
+def write_about(folder: Path, about: EncoderAbout) -> None:
+    """Write `encoder.json` of a folder, in which the other files are, with their digests."""
+    about = replace(about, files={name: content_digest(folder / name) for name in FILES})
+    write_json(folder / ABOUT, {"format": FORMAT, **asdict(about)})
+
+
+def _normalised(vector: Vectors) -> Vectors:
+    return vector / max(np.linalg.norm(vector), np.float32(1e-12))
 
 
 def cleaned(text: str, how: Clean) -> str:

@@ -1,7 +1,7 @@
 """A data set through an encoder to a feature pack: resumable, and whole or not there.
 
 `encode_dataset` writes a pack; `features_for` keeps packs in the user's cache, so that data is encoded once. Two
-encodings are the same where their fingerprints are: items and encoder.
+encodings are the same where their keys are, the digests of items and encoder.
 """
 
 import hashlib
@@ -22,9 +22,10 @@ from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pack import FeaturePack, is_pack, write_pack
 from kenthash.data.pictures import PIPELINE
-from kenthash.data.readers import read_dataset
+from kenthash.data.readers import read_dataset, reads_shards
+from kenthash.data.readers.shards import find_shards
 from kenthash.encoders import encoder_name, vector_encoder
-from kenthash.encoders.shards import Shard, discard, finished, gaps, load_shard, save_shard
+from kenthash.encoders.batches import FinishedBatch, discard, finished, gaps, load_batch, save_batch
 from kenthash.encoders.stream import BATCH, EncodeBatch, Encoded, VectorEncoder, encode_stream
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.files import alone, cache_folder, expand, read_json
@@ -58,14 +59,14 @@ def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: i
     if batch < 1:
         raise UsageError(f"a batch of {batch}: use 1 or more")
     out = expand(out).absolute()
-    key = _earlier_key(dataset, encoder, out) or fingerprint(dataset, encoder.name)
+    key = _earlier_key(dataset, encoder, out) or pack_key(dataset, encoder.name)
     partial = out.with_name(f"{out.name}.partial")
     try:
-        if (there := _existing_pack(out, key)) is not None:
+        if (there := existing_pack(out, key)) is not None:
             discard(partial)  # of a process that was killed between finishing and clearing up
             return there
         with alone(partial):
-            if (there := _existing_pack(out, key)) is not None:  # of a process that we waited for
+            if (there := existing_pack(out, key)) is not None:  # of a process that we waited for
                 discard(partial)
                 return there
             for problem in dataset.problems:
@@ -74,7 +75,7 @@ def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: i
             folder = partial / key
             resumed = _encode_gaps(dataset, encoder, folder, batch)
             seconds = time.perf_counter() - began
-            skipped = _join_shards(dataset, encoder, key, folder, out)
+            skipped = _join_batches(dataset, encoder, key, folder, out)
             discard(partial)
     except OSError as error:
         raise KenthashError(f"{error.filename or out}: cannot be written: {error.strerror or error}") from error
@@ -99,16 +100,29 @@ def features_for(
         data = expand(data)
         if is_pack(data):
             return FeaturePack.open(data)
-        data = read_dataset(data)
-    key = fingerprint(data, encoder_name(encoder))
-    readable = re.sub(r"[^\w.-]+", "-", data.name)[:40]
-    pack = (cache or cache_folder()) / "features" / f"{readable}-{key[:16]}"
-    if _existing_pack(pack, key) is None:
-        encode_dataset(data, vector_encoder(encoder, device), pack)
+    cached = (cache or cache_folder()) / "features"
+    if isinstance(data, Path) and reads_shards(str(data)):
+        from kenthash.encoders.shard_pack import encode_shards, shards_key
+
+        key = shards_key(find_shards(str(data)), encoder_name(encoder))
+        pack = cached / _readable(data.name, key)
+        if existing_pack(pack, key) is None:
+            encode_shards(str(data), vector_encoder(encoder, device), pack)
+        return FeaturePack.open(pack)
+    dataset = read_dataset(data) if isinstance(data, Path) else data
+    key = pack_key(dataset, encoder_name(encoder))
+    pack = cached / _readable(dataset.name, key)
+    if existing_pack(pack, key) is None:
+        encode_dataset(dataset, vector_encoder(encoder, device), pack)
     return FeaturePack.open(pack)
 
 
-def _existing_pack(out: Path, key: str) -> EncodeReport | None:
+def _readable(name: str, key: str) -> str:
+    plain = re.sub(r"[^\w.-]+", "-", name)[:40]
+    return f"{plain}-{key[:16]}"
+
+
+def existing_pack(out: Path, key: str) -> EncodeReport | None:
     """The pack that is there, if it is this one; None where there is nothing yet."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -123,7 +137,7 @@ def _existing_pack(out: Path, key: str) -> EncodeReport | None:
 
 
 def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | None:
-    """The fingerprint of a pack of these items that an earlier version made, if no picture is newer: such a pack is
+    """The key of a pack of these items that an earlier version made, if no picture is newer: such a pack is
     still used, though the last digits of its vectors would come out otherwise today."""
     meta = read_json(out / "meta.json") if is_pack(out) else None
     if not isinstance(meta, dict) or "pictures" in meta or meta.get("fingerprint") is None:
@@ -131,7 +145,7 @@ def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | N
     made = (out / "meta.json").stat().st_mtime
     if any(file.is_file() and file.stat().st_mtime > made for file in _picture_items(dataset)[0]):
         return None
-    key = earlier_fingerprint(dataset, encoder.name)
+    key = earlier_pack_key(dataset, encoder.name)
     if key != meta["fingerprint"]:
         return None
     log.warning("%s: made by an earlier version: remove it to encode the pictures as this one does", out)
@@ -139,7 +153,7 @@ def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | N
 
 
 def _encode_gaps(dataset: Dataset, encoder: VectorEncoder, folder: Path, batch: int) -> int:
-    """Encode the rows that are not there yet, one shard per batch. Returns how many were there."""
+    """Encode the rows that are not there yet, one file per batch. Returns how many were there."""
     pictures, texts = _picture_items(dataset)
     folder.mkdir(parents=True, exist_ok=True)
     stretches = list(gaps(finished(folder), len(dataset)))
@@ -148,30 +162,28 @@ def _encode_gaps(dataset: Dataset, encoder: VectorEncoder, folder: Path, batch: 
 
     def batches() -> Iterator[EncodeBatch]:
         for start, stop in spans:
-            rows = [row for row in range(start, stop) if texts[row]]
-            yield EncodeBatch([pictures[row] for row in rows], [text for row in rows for text in texts[row]])
+            yield EncodeBatch(pictures[start:stop], [text for own in texts[start:stop] for text in own])
 
-    decoders = DecoderPool()
+    decoders = DecoderPool(one_large=True)
     with (
         bar(len(dataset), "encoding", unit="pictures", initial=resumed) as progress,
-        closing(encode_stream(encoder, batches(), decoders.square)) as stream,
+        closing(encode_stream(encoder, batches(), decoders.square_with_facts)) as stream,
         decoders,  # ended before the stream, whose threads may wait for them
     ):
         for number, ((start, stop), encoded) in enumerate(zip(spans, stream, strict=True)):
-            shard = _to_shard(start, stop, texts, encoded)
-            for row, reason in shard.skipped.items():
+            done = finished_batch(start, stop, texts, encoded)
+            for row, reason in done.skipped.items():
                 progress.write(f"skipped {dataset.ids[row]}: {reason}", file=sys.stderr)
-            save_shard(folder, shard)
+            save_batch(folder, done)
             progress.update(stop - start)
             log.info("batch %d of %d is finished", number + 1, len(spans))
     return resumed
 
 
-def _to_shard(start: int, stop: int, texts: list[list[str]], encoded: Encoded) -> Shard:
+def finished_batch(start: int, stop: int, texts: list[list[str]], encoded: Encoded) -> FinishedBatch:
     """Keep the items whose picture and texts all came out well."""
-    rows = [row for row in range(start, stop) if texts[row]]
-    skipped = {row: "it has no text" for row in range(start, stop) if not texts[row]}
-    skipped |= {rows[place]: reason for place, reason in encoded.bad.items()}
+    rows = range(start, stop)
+    skipped = {rows[place]: reason for place, reason in encoded.bad.items()}
     with np.errstate(over="ignore"):  # what float16 cannot hold becomes infinite, and is refused below
         text = encoded.text.astype(np.float16)
     owners = np.repeat(np.arange(len(rows)), [len(texts[row]) for row in rows])
@@ -179,19 +191,19 @@ def _to_shard(start: int, stop: int, texts: list[list[str]], encoded: Encoded) -
     skipped |= {rows[place]: "the encoder gives a vector with NaN or infinity" for place in wild}
     good = np.array([row not in skipped for row in rows], bool)
     kept = np.array(rows, np.int64)[good]
-    return Shard(start, stop, kept, encoded.image[good], text[good[owners]], dict(sorted(skipped.items())))
+    return FinishedBatch(start, stop, kept, encoded.image[good], text[good[owners]], dict(sorted(skipped.items())))
 
 
-def _join_shards(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Path, out: Path) -> dict[int, str]:
-    """Write the pack from its shards, of which one at a time is in memory. Returns the skipped rows."""
-    shards = finished(folder)
+def _join_batches(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Path, out: Path) -> dict[int, str]:
+    """Write the pack from its batches, of which one at a time is in memory. Returns the skipped rows."""
+    files = finished(folder)
     kept: list[int] = []
     skipped: dict[int, str] = {}
-    for shard in map(load_shard, shards):
-        kept += shard.rows.tolist()
-        skipped |= shard.skipped
+    for batch in map(load_batch, files):
+        kept += batch.rows.tolist()
+        skipped |= batch.skipped
     if not kept:
-        for file in shards:  # to be tried again with mended pictures, or with the decoder installed
+        for file in files:  # to be tried again with mended pictures, or with the decoder installed
             file.unlink()
         example = next(iter(skipped.values()))
         raise DataError(f"{dataset.name}: none of its {len(dataset)} items could be encoded; the first: {example}")
@@ -212,22 +224,23 @@ def _join_shards(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Pat
         "fingerprint": key,
         "skipped": [{"id": dataset.ids[row], "reason": reason} for row, reason in skipped.items()],
     }
-    image, text = (shard.image for shard in map(load_shard, shards)), (shard.text for shard in map(load_shard, shards))
+    image, text = (batch.image for batch in map(load_batch, files)), (batch.text for batch in map(load_batch, files))
     write_pack(out, folder / "pack", encoded, image, text, meta)
     return skipped
 
 
-def fingerprint(dataset: Dataset, encoder: str) -> str:
+def pack_key(dataset: Dataset, encoder: str) -> str:
     """Of ids, labels, texts, the pictures' content, and the encoder's name.
 
     Content and not times, since a copy of the data is the same data. Pictures whose size and time are as they were when
     they were last read are not read again (see `data.changes`).
     """
-    pictures, _ = _picture_items(dataset)
-    return _digest(dataset, encoder, PIPELINE, FileRecord(cache_folder() / "files.sqlite").digests(pictures))
+    pictures, texts = _picture_items(dataset)
+    version = PIPELINE if all(texts) else f"{PIPELINE}, with items that have no text"  # which once were left out
+    return _digest(dataset, encoder, version, FileRecord(cache_folder() / "files.sqlite").digests(pictures))
 
 
-def earlier_fingerprint(dataset: Dataset, encoder: str) -> str:
+def earlier_pack_key(dataset: Dataset, encoder: str) -> str:
     """As packs of version 0.1.0 have it, which knew pictures by their sizes."""
     pictures, _ = _picture_items(dataset)
     return _digest(dataset, encoder, 1, [file.stat().st_size if file.is_file() else -1 for file in pictures])
@@ -243,9 +256,7 @@ def _digest(dataset: Dataset, encoder: str, version: int | str, pictures: Sequen
 
 
 def _picture_items(dataset: Dataset) -> tuple[list[Path], list[list[str]]]:
-    """The pictures, and of each item the texts that say anything. Refuses a set that has no pictures or texts."""
-    for part, values in (("pictures", dataset.pictures), ("texts", dataset.texts)):
-        if values is None:
-            raise DataError(f"{dataset.name}: has no {part}: only a set with pictures and texts can be encoded")
-    assert dataset.pictures is not None and dataset.texts is not None
-    return dataset.pictures, [[text for text in texts if text.strip()] for texts in dataset.texts]
+    """The pictures, and of each item the texts that say anything. Refuses a set that has no pictures."""
+    if dataset.pictures is None:
+        raise DataError(f"{dataset.name}: has no pictures: only a set with pictures can be encoded")
+    return dataset.pictures, dataset.captions()

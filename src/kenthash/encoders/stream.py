@@ -17,7 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.data.pictures import BadPicture, PictureInput, Pixels, Square, to_square
+from kenthash.data.photo_facts import Facts
+from kenthash.data.pictures import BadPicture, PictureInput, Pixels, Square, square_with_facts
 from kenthash.progress import cores
 
 BATCH = 64  # items that are best handed over at once
@@ -25,7 +26,7 @@ AHEAD = 2  # batches that are worked on while one is handed over
 
 Vectors = NDArray[np.float32]
 PictureVectors = NDArray[np.float16]
-Decode = Callable[[PictureInput, Square], Pixels]
+Decode = Callable[[PictureInput, Square], tuple[Pixels, Facts]]
 
 
 class VectorEncoder(Protocol):
@@ -62,6 +63,7 @@ class EncodeBatch:
 @dataclass(frozen=True)
 class Encoded:
     image: PictureVectors  # [P, Di], zeros where the picture is bad
+    facts: list[Facts]  # what the files say about the pictures; {} where the picture is bad
     bad: dict[int, str]  # which pictures of the batch could not be used, and why
     text: Vectors  # [T, Dt]
 
@@ -76,12 +78,15 @@ def picture_vectors(encoder: VectorEncoder, squares: Sequence[Pixels]) -> Pictur
 
 
 def encode_stream(
-    encoder: VectorEncoder, batches: Iterable[EncodeBatch], decode: Decode = to_square
+    encoder: VectorEncoder,
+    batches: Iterable[EncodeBatch],
+    decode: Decode = square_with_facts,
+    threads: int | None = None,
 ) -> Generator[Encoded]:
-    """Encode batches in order, a few of them at a time. A folder's pictures, which anybody may have made, are to be
-    decoded by a `DecoderPool`."""
+    """Encode batches in order, a few of them at a time, by as many threads as there are processors, or by `threads`. A
+    folder's pictures, which anybody may have made, are to be decoded by a `DecoderPool`."""
     turn: AbstractContextManager[object] = nullcontext() if encoder.on_cpu else Lock()
-    pool = ThreadPoolExecutor(cores() if encoder.on_cpu else min(16, cores()), "encode")
+    pool = ThreadPoolExecutor(threads or (cores() if encoder.on_cpu else min(16, cores())), "encode")
     waiting: deque[_Pending] = deque()
     with encoder.one_thread():
         try:
@@ -108,7 +113,7 @@ class _Pending:
     ) -> None:
         self.encoder, self.batch = encoder, batch
         on_cpu = encoder.on_cpu
-        self.pictures: list[tuple[list[int], Future[tuple[PictureVectors, dict[int, str]]]]] = []
+        self.pictures: list[tuple[list[int], Future[tuple[PictureVectors, dict[int, Facts], dict[int, str]]]]] = []
         size = encoder.picture_chunk if on_cpu else max(1, len(batch.pictures))
         for rows in _chunks(range(len(batch.pictures)), size):
             sources = [batch.pictures[row] for row in rows]
@@ -124,12 +129,15 @@ class _Pending:
         image = np.zeros((len(self.batch.pictures), self.encoder.image_dim), np.float16)
         text = np.zeros((len(self.batch.texts), self.encoder.text_dim), np.float32)
         bad: dict[int, str] = {}
+        facts: list[Facts] = [{} for _ in self.batch.pictures]
         for rows, pictures in self.pictures:
-            image[rows], reasons = pictures.result()
+            image[rows], described, reasons = pictures.result()
+            for place, told in described.items():
+                facts[rows[place]] = told
             bad |= {rows[place]: reason for place, reason in reasons.items()}
         for rows, texts in self.texts:
             text[rows] = texts.result()
-        return Encoded(image, bad, text)
+        return Encoded(image, facts, bad, text)
 
 
 def _chunks(rows: Iterable[int], size: int) -> list[list[int]]:
@@ -139,12 +147,13 @@ def _chunks(rows: Iterable[int], size: int) -> list[list[int]]:
 
 def _encode_pictures(
     encoder: VectorEncoder, sources: list[PictureInput], decode: Decode, turn: AbstractContextManager[object]
-) -> tuple[PictureVectors, dict[int, str]]:
+) -> tuple[PictureVectors, dict[int, Facts], dict[int, str]]:
     squares: dict[int, Pixels] = {}
+    facts: dict[int, Facts] = {}
     bad: dict[int, str] = {}
     for place, source in enumerate(sources):
         try:
-            squares[place] = decode(source, encoder.square())
+            squares[place], facts[place] = decode(source, encoder.square())
         except BadPicture as error:
             bad[place] = error.reason
     vectors = np.zeros((len(sources), encoder.image_dim), np.float16)
@@ -153,7 +162,7 @@ def _encode_pictures(
             vectors[list(squares)] = picture_vectors(encoder, list(squares.values()))
     for place in np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist():
         bad[place], vectors[place] = "the encoder gives a vector with NaN or infinity", 0
-    return vectors, bad
+    return vectors, facts, bad
 
 
 def _encode_texts(encoder: VectorEncoder, texts: list[str], turn: AbstractContextManager[object]) -> Vectors:

@@ -1,13 +1,15 @@
 """Import torchvision where its compiled part does not fit the torch that is installed.
 
-timm and open_clip import torchvision when they are imported themselves (`torchvision.ops.misc.FrozenBatchNorm2d`, and
-open_clip its transforms), so that it cannot be left out. The general package index has torchvision for CUDA only: its
-extension is linked to libtorch_cuda and does not load beside a torch that was built for the CPU, which many machines
-have, since the other takes gigabytes. `import torchvision` then stops at the first operator that the extension would
-have declared ("operator torchvision::nms does not exist"). No such operator is needed here: declaring the missing names
-lets the import pass. Calling one of them still fails, as it should.
+timm and open_clip cannot be imported without torchvision (`timm.layers` takes `FrozenBatchNorm2d` from it, open_clip
+its transforms), and each torchvision requires exactly one torch. The package index has one file of the version that
+fits the torch of constraints.txt, and no source distribution: it is built for CUDA, its extension is linked to
+libtorch_cuda and does not load beside a torch that was built for the CPU. Such a torch is what continuous integration
+and many machines have, since the one for CUDA takes gigabytes. `import torchvision` then stops at the first operator
+that the extension would have declared ("operator torchvision::nms does not exist"). No such operator is needed here:
+declaring the missing names lets the import pass. Calling one of them still fails, as it should.
 
-Where both are builds for CUDA, or both for the CPU, the import works by itself and nothing is declared.
+Where both are builds for CUDA, or both for the CPU, the import works by itself and nothing is declared. This module can
+go once torchvision imports without its extension, or the package index has builds of it for the CPU.
 """
 
 import importlib

@@ -1,6 +1,7 @@
-"""Precision-recall and precision@N figures of an evaluation, as PNG and SVG."""
+"""Precision-recall and precision@N figures of an evaluation, and recall of own pairs, as PNG and SVG."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ def save_figures(evaluations: Mapping[str, Evaluation], folder: Path) -> list[Pa
         title=f"Precision of the first N, {_bits(evaluations)}",
     )
     return paths + _save(figure, axes, folder / "precision_at_n")
+
+
+def save_instance_figure(curves: Mapping[str, Mapping[int, float]], bits: int, folder: Path) -> list[Path]:
+    """Write own_pairs.png and .svg: for each name, recall of own pairs by the number of items retrieved."""
+    figure, axes = _canvas()
+    for (name, recall), style in zip(curves.items(), cycle(STYLES)):
+        axes.plot(list(recall), list(recall.values()), label=name, linewidth=2, **style)
+    axes.set_xscale("log")
+    axes.set(xlabel="k, items retrieved", ylabel="Recall@k of the own pair", title=f"Own pairs found, {bits} bits")
+    return _save(figure, axes, folder / "own_pairs")
 
 
 def _styled(evaluations: Mapping[str, Evaluation]) -> list[tuple[tuple[str, Evaluation], dict[str, Any]]]:

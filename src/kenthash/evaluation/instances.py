@@ -70,7 +70,7 @@ def instance_scores(
     first, last = (np.searchsorted(in_order, query_items, side) for side in ("left", "right"))
     ranks, scored = np.zeros(len(database)), 0
     row = 0
-    for chunk in _distances(queries, database):
+    for chunk in distances_to(queries, database):
         for distances in chunk:
             if first[row] < last[row]:
                 _add_ranks(distances, order[first[row] : last[row]], ties, ranks)
@@ -120,7 +120,7 @@ def instance_ndcg(
     related = database_labels.astype(np.float32).T
     parts: list[Scores] = []
     row = 0
-    for distances in _distances(queries, database):
+    for distances in distances_to(queries, database):
         part = slice(row, row + len(distances))
         grades = (query_labels[part].astype(np.float32) @ related > 0).astype(np.int64)
         grades[query_items[part, None] == database_items[None, :]] = 2
@@ -138,7 +138,7 @@ def _check_items(side: str, rows: Rows, items: Items) -> None:
         )
 
 
-def _distances(queries: Rows, database: Rows) -> Iterator[NDArray[Any]]:
+def distances_to(queries: Rows, database: Rows) -> Iterator[NDArray[Any]]:
     """Distances of chunks of queries to all rows of the database, smaller for nearer ones."""
     signed = database.dtype == np.uint8
     if queries.dtype == np.uint8 and not signed:

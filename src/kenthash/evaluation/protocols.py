@@ -13,11 +13,13 @@ from kenthash.errors import DataError
 
 @dataclass(frozen=True)
 class EpochScore:
-    """mAP after one epoch, on the validation part (honest) or on the query set (paper)."""
+    """mAP after one epoch, on the validation part (honest) or on the query set (paper); without labels, recall@10 of
+    own pairs."""
 
     epoch: int
     i2t: float
     t2i: float
+    score: float  # what epochs are compared by under honest
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class PaperNumber:
 
 
 def honest_epoch(validation: Sequence[EpochScore]) -> int:
-    """The epoch with the best mean of both directions on validation; the earliest of equals."""
-    return _best(validation, lambda score: (score.i2t + score.t2i) / 2).epoch
+    """The epoch with the best score on validation; the earliest of equals."""
+    return _best(validation, lambda score: score.score).epoch
 
 
 def paper_number(query: Sequence[EpochScore]) -> PaperNumber:

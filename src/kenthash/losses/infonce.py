@@ -1,10 +1,10 @@
-"""Symmetric InfoNCE (KDPH, section "Cross-Modal Contrastive Alignment")."""
+"""Contrast of pairs: symmetric InfoNCE (KDPH, section "Cross-Modal Contrastive Alignment"), and NT-Xent."""
 
 from math import inf, log
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, normalize
+from torch.nn.functional import cross_entropy, log_softmax, normalize
 
 from kenthash.errors import UsageError
 
@@ -24,6 +24,24 @@ def info_nce(x: Tensor, t: Tensor, temperature: Tensor | float) -> Tensor:
     x, t = normalize(torch.cat([x, t]), dim=-1).chunk(2)
     logits = x @ (t / temperature).mT
     return -(log_softmax(logits, 1).diagonal() + log_softmax(logits, 0).diagonal()).mean()
+
+
+def nt_xent(x: Tensor, t: Tensor, temperature: float) -> Tensor:
+    """NT-Xent (Chen et al., SimCLR, ICML 2020): InfoNCE with the rows of both modalities as negatives.
+
+        −1/2B Σ_i log [ exp(cos(z_i, z_p(i))/τ) / Σ_{j≠i} exp(cos(z_i, z_j)/τ) ]
+
+    over the 2B rows z of `x` and `t` [B, K] together, p(i) being the row of the same item in the other modality.
+
+    Example:
+
+        >>> nt_xent(torch.eye(4), torch.eye(4), 1.0)  # log(e + 6) − 1: one row like itself, six unlike
+        tensor(1.1654)
+    """
+    z = normalize(torch.cat([x, t]), dim=-1)
+    rows = torch.arange(len(z), device=z.device)
+    logits = (z @ (z / temperature).T).fill_diagonal_(-inf)
+    return cross_entropy(logits, rows.roll(len(x)))
 
 
 class Temperature(nn.Module):

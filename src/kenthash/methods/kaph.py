@@ -39,6 +39,7 @@ class Kaph(Method):
     citation = "kenthash, docs/findings.md, 2026"
     fidelity = "own"
     settings_class = Settings
+    needs_captions = False
     recipe: ClassVar[dict[str, Any]] = {
         "head": {"kind": "mlp", "hidden": 2048, "dropout": 0.5, "slope": 3.0},
         "batch": 256,
@@ -50,22 +51,33 @@ class Kaph(Method):
         super().__init__(shapes, settings)
         if not settings.ranking and not settings.proxies:
             raise UsageError("settings.ranking and settings.proxies are both 0: there is nothing to learn from")
-        self.proxies = make_proxies(settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame)
+        self.proxies = None
+        if shapes.classes:
+            self.proxies = make_proxies(settings.proxy, shapes.classes, shapes.bits, settings.axes, settings.frame)
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """Terms of weight 0 are left out, so that an ablation does not pay for what it drops."""
-        x, t, labels, s = batch.x, batch.t, batch.labels, self.settings
-        similar = shares_label(labels, labels)
-        terms = {}
+        """Terms of weight 0 are left out, so that an ablation does not pay for what it drops.
+
+        An item without labels is in no ranking, as what it is relevant to is not known, and an item without a caption
+        in none of texts.
+        """
+        x, t, s = batch.x, batch.t, self.settings
+        terms: dict[str, Tensor] = {}
+        if self.proxies is None:
+            return terms
+        similar = shares_label(batch.labels, batch.labels)
+        pictures, texts = batch.labelled, batch.labelled & batch.captioned
         if s.ranking:
-            terms["across"] = average_precision_loss(x, t, similar) + average_precision_loss(t, x, similar)
+            pairs = pictures[:, None] & texts
+            terms["across"] = average_precision_loss(x, t, similar, pairs)
+            terms["across"] += average_precision_loss(t, x, similar, pairs.mT)
         if s.ranking and s.within:
             others = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
-            within = (average_precision_loss(side, side, similar, others) for side in (x, t))
-            terms["within"] = torch.stack(list(within)).sum()
+            terms["within"] = average_precision_loss(x, x, similar, others & pictures[:, None] & pictures)
+            terms["within"] += average_precision_loss(t, t, similar, others & texts[:, None] & texts)
         if s.proxies:
-            scores = self.proxies.scores(normalize(torch.cat([x, t])))
-            terms["proxies"] = proxy_softmax(scores, labels.repeat(2, 1))
+            scores = self.proxies.scores(normalize(torch.cat([x, t[batch.captioned]])))
+            terms["proxies"] = proxy_softmax(scores, torch.cat([batch.labels, batch.labels[batch.captioned]]))
         return terms
 
     def weights(self) -> dict[str, float]:
@@ -73,4 +85,4 @@ class Kaph(Method):
         return {"across": s.ranking, "within": s.ranking * s.within, "proxies": s.proxies}
 
     def measures(self) -> dict[str, Tensor]:
-        return measures_of(self.proxies)
+        return {} if self.proxies is None else measures_of(self.proxies)

@@ -9,9 +9,9 @@ from kenthash.files import read_json
 
 FORMAT = 1
 
-HEAD_KINDS = ("tanh", "mlp", "softmax_pair", "tanh_mlp", "residual", "householder")
+HEAD_KINDS = ("tanh", "mlp", "softmax_pair", "tanh_mlp", "residual", "householder", "unit")
 MAX_HIDDEN = 1 << 20
-NEED_HIDDEN = ("mlp", "softmax_pair", "tanh_mlp")  # what these kinds cannot do without
+NEED_HIDDEN = ("mlp", "unit", "softmax_pair", "tanh_mlp")  # what these kinds cannot do without
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,15 @@ class HasherConfig:
     encoder: str  # the spec that `load_encoder` takes; "" where vectors came from elsewhere
     encoder_trained: bool = False  # then the encoder's weights are saved with the heads
     encoder_weights: str = ""  # `Encoder.weights` in training; "" where that is not known, or where they are saved here
+    nested: list[int] = field(default_factory=list)  # shorter lengths: the first bits of a code are codes, too
     about: dict[str, Any] = field(default_factory=dict)  # for the card: method, data, seed, epoch
     graphs: dict[str, str] = field(default_factory=dict)  # ONNX files beside it: name -> sha256; none in older models
+
+    def lengths(self) -> str:
+        """The code lengths that the model has, for messages."""
+        if not self.nested:
+            return f"the model has codes of {self.bits} bits only"
+        return f"the model has codes of {', '.join(map(str, self.nested))} and {self.bits} bits"
 
 
 def model_folder(folder: Path) -> Path:
@@ -76,4 +83,6 @@ def read_config(path: Path) -> HasherConfig:
         value = getattr(config, name)
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
             raise DataError(f"{path}: not a model configuration: {name} is {value!r}")
+    if not isinstance(config.nested, list) or not all(type(k) is int and 0 < k < config.bits for k in config.nested):
+        raise DataError(f"{path}: not a model configuration: nested is {config.nested!r}")
     return config

@@ -2,8 +2,8 @@
 
     from kenthash import Hasher
     hasher = Hasher.load("runs/scenes-64")
-    codes = hasher.encode_texts(["two dogs and a kite", "a boat"])  # uint8 [2, bits / 8]
-    code = hasher.encode_texts("two dogs and a kite")  # uint8 [1, bits / 8], as `Index.search` takes it
+    codes = hasher.encode(["two dogs and a kite", Path("dog.jpg")])  # uint8 [2, bits / 8]
+    query = hasher.query_texts("two dogs and a kite")  # float32 [1, bits], as `Index.search` takes it
 
 It holds the graphs of two heads and of the encoder before them, and neither proxies nor losses nor PyTorch: encoding
 costs the encoder and a head, whatever the method (the paper's "zero overhead at inference").
@@ -11,11 +11,13 @@ costs the encoder and a head, whatever the method (the paper's "zero overhead at
 An item has the same code in any batch and for any number of threads (see `encoders.graph`).
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +25,32 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pack import FeaturePack, bad_rows
+from kenthash.data.photo_facts import Facts
 from kenthash.data.pictures import BadPicture, PictureInput
 from kenthash.encoders import open_encoder
 from kenthash.encoders.graph import Graph, check_file, check_runtime_device
 from kenthash.encoders.onnx_encoder import ABOUT, OnnxEncoder
+from kenthash.encoders.shipping import ShippedFolder
 from kenthash.encoders.stream import BATCH, EncodeBatch, encode_stream
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.files import alone, cache_folder, content_digest, read_json, write_json
-from kenthash.model.config import HasherConfig, model_folder, read_config
+from kenthash.model.config import FORMAT, HasherConfig, read_config
+from kenthash.model.hub import download_model, is_repository, upload_model
+from kenthash.model.pretrained import find_model
+from kenthash.model.relevance import Relevance
+from kenthash.progress import bar
 
 log = logging.getLogger(__name__)
 
 GRAPHS = "graphs.json"  # of a folder in the cache: the digests of its files
+
+
+class EncodedFiles(NamedTuple):
+    """A batch of picture files."""
+
+    codes: Codes
+    facts: list[Facts]  # what the files say about the pictures
+    bad: dict[int, str]  # which pictures could not be used, and why; their codes mean nothing
 
 
 class Hasher:
@@ -53,30 +69,56 @@ class Hasher:
         (4, 2)
     """
 
-    def __init__(self, config: HasherConfig, folder: Path, graphs: dict[str, str], device: str = "cpu") -> None:
+    def __init__(
+        self, config: HasherConfig, folder: Path, graphs: dict[str, str], device: str = "cpu", bits: int | None = None
+    ) -> None:
         """`folder` holds the files that `graphs` names, with their digests. `load` knows both."""
-        self.config, self.device = config, device
+        if bits not in (None, config.bits, *config.nested):
+            raise UsageError(f"{bits} bits: {config.lengths()}")
+        self.config, self.device, self.bits = config, device, bits or config.bits
+        self.folder = folder  # the model folder
         self._folder, self._graphs = folder, graphs
         self._image_head = self._head("image_head.onnx", config.image_dim)
         self._text_head = self._head("text_head.onnx", config.text_dim)
         self._encoder: OnnxEncoder | None = None
+        self.relevance: Relevance | None = None  # of hits; None where the model was not calibrated
 
     @classmethod
-    def load(cls, folder: Path | str, device: str = "auto") -> "Hasher":
-        """Load a model folder, or the model of a run folder, onto a device: `cpu`, `cuda`, `cuda:1` ..., where `auto`
-        is a GPU if onnxruntime has one."""
+    def load(cls, folder: Path | str, device: str = "auto", bits: int | None = None) -> "Hasher":
+        """Load a model folder, the model of a run folder, or a pretrained model by its name (`clip`, `light`), onto a
+        device: `cpu`, `cuda`, `cuda:1` ..., where `auto` is a GPU if onnxruntime has one.
+
+        A model of nested codes can be loaded with fewer `bits`: its codes are the first bits of the long ones.
+        """
         device = check_runtime_device(device)
-        folder = model_folder(Path(folder))
+        folder = find_model(folder)
         config = read_config(folder / "config.json")
         check_bits(config.bits)
         if config.graphs:
-            return cls(config, folder, config.graphs, device)
-        cached = _exported(folder, config)
-        return cls(config, cached, read_json(cached / GRAPHS), device)
+            hasher = cls(config, folder, config.graphs, device, bits)
+        else:
+            cached = _exported(folder, config)
+            hasher = cls(config, cached, read_json(cached / GRAPHS), device, bits)
+            hasher.folder = folder
+        hasher.relevance = Relevance.read(folder)
+        return hasher
 
-    @property
-    def bits(self) -> int:
-        return self.config.bits
+    @classmethod
+    def from_pretrained(
+        cls, name: Path | str, device: str = "auto", bits: int | None = None, revision: str | None = None
+    ) -> "Hasher":
+        """As `load`, and also from a Hugging Face hub: `name` is a folder, a pretrained model (`clip`, `light`), or
+        `owner/name` of a repository, of which `revision` is a branch, tag or commit."""
+        if not Path(name).is_dir() and is_repository(str(name)):
+            return cls.load(download_model(str(name), revision), device, bits)
+        if revision is not None:
+            raise UsageError(f"revision {revision}: is for a repository owner/name on a hub, not for {name}")
+        return cls.load(name, device, bits)
+
+    def push_to_hub(self, repository: str, private: bool = False, message: str = "Add a kenthash model") -> str:
+        """Commit the model folder, with its card, to `owner/name` on a Hugging Face hub, which is created where there
+        is none. Returns the address of the commit. The encoder is in it only if it was trained with the model."""
+        return upload_model(self.folder, repository, private, message)
 
     @property
     def encoder(self) -> OnnxEncoder:
@@ -92,27 +134,69 @@ class Hasher:
         return pack(self.text_outputs(features))
 
     def image_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Outputs before signing, in [-1, 1]: for study only. Codes come from the `encode_` methods."""
+        """Outputs before signing, in [-1, 1], of pictures' vectors."""
         return self._outputs(self._image_head, features, self.config.image_dim)
 
     def text_outputs(self, features: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         return self._outputs(self._text_head, features, self.config.text_dim)
+
+    def encode(
+        self,
+        items: str | PictureInput | Sequence[str | PictureInput],
+        batch_size: int = BATCH,
+        show_progress_bar: bool | None = None,
+    ) -> Codes:
+        """Codes of texts and pictures: a string is a text; a path, a file's content or a Pillow image is a picture.
+
+        One item has a code [bits / 8]; a list, in which both may be, has codes [n, bits / 8]. Codes do not depend on
+        `batch_size`, the number of items worked on at a time. A bar is shown on a terminal, always or never.
+        """
+        if isinstance(items, PictureInput | str):
+            code: Codes = self.encode([items], batch_size, show_progress_bar)[0]
+            return code
+        given = list(items)
+        for item in given:
+            if not isinstance(item, PictureInput | str):
+                raise UsageError(
+                    f"{type(item).__name__}: neither a text (str) nor a picture (Path, bytes, PIL.Image): "
+                    "vectors are for encode_text_features and encode_image_features"
+                )
+        texts = [row for row, item in enumerate(given) if isinstance(item, str)]
+        pictures = [row for row, item in enumerate(given) if not isinstance(item, str)]
+        outputs = np.empty((len(given), self.bits), np.float32)
+        with bar(len(given), "encode", show=show_progress_bar) as progress:
+            for rows, part_outputs in ((texts, self._texts), (pictures, self._pictures)):
+                done = 0
+                for part in part_outputs([given[row] for row in rows], batch_size):
+                    outputs[rows[done : done + len(part)]] = part
+                    done += len(part)
+                    progress.update(len(part))
+        return pack(outputs)
 
     def encode_pictures(self, pictures: PictureInput | str | Sequence[PictureInput | str]) -> Codes:
         """Codes [n, bits / 8] of pictures: paths, file contents or Pillow images. One alone gives [1, bits / 8].
 
         A picture that cannot be used is a `BadPicture`.
         """
+        return pack(self.query_pictures(pictures))
+
+    def query_pictures(self, pictures: PictureInput | str | Sequence[PictureInput | str]) -> NDArray[np.float32]:
+        """Real-valued outputs [n, bits] of pictures, whose signs are their codes. As queries they rank better than
+        codes: `Index.search` takes both, `kenthash.codes.combine` makes one query of several."""
         given = [pictures] if isinstance(pictures, PictureInput | str) else pictures
         sources = [Path(picture) if isinstance(picture, str) else picture for picture in given]
-        batches = (EncodeBatch(sources[start : start + BATCH], []) for start in range(0, len(sources), BATCH))
-        parts = [np.empty((0, self.bits // 8), np.uint8)]
-        for number, encoded in enumerate(encode_stream(self.encoder, batches)):
-            for place, reason in encoded.bad.items():
-                source = sources[number * BATCH + place]
-                raise BadPicture(str(source) if isinstance(source, Path) else "picture", reason)
-            parts.append(self.encode_image_features(encoded.image))
-        return np.concatenate(parts)
+        return np.concatenate([np.empty((0, self.bits), np.float32), *self._pictures(sources)])
+
+    def _pictures(self, sources: Sequence[Any], batch_size: int = BATCH) -> Iterator[NDArray[np.float32]]:
+        if not sources:
+            return
+        batches = (EncodeBatch(part, []) for part in _parts(sources, batch_size))
+        with closing(encode_stream(self.encoder, batches)) as stream:
+            for number, encoded in enumerate(stream):
+                for place, reason in encoded.bad.items():
+                    source = sources[number * batch_size + place]
+                    raise BadPicture(str(source) if isinstance(source, Path) else "picture", reason)
+                yield self.image_outputs(encoded.image)
 
     def encode_pack(self, pack: FeaturePack) -> Codes:
         """Codes of the pictures of a feature pack, from its vectors. Those of another encoder than the model's are
@@ -152,42 +236,70 @@ class Hasher:
             return f"the pack's vectors have {dims} dimensions (of pictures, of texts), the model takes {wanted}"
         return None
 
-    def encode_files(self, batches: Iterable[Sequence[Path]]) -> Iterator[tuple[Codes, dict[int, str]]]:
-        """Codes of batches of files in order, a few batches worked on at a time; of each batch also which of its
-        pictures could not be used, and why. Their codes mean nothing. Pictures are decoded in processes of their own,
-        where one that takes too long can be ended."""
-        files, decoders = (EncodeBatch(paths, []) for paths in batches), DecoderPool()
-        with closing(encode_stream(self.encoder, files, decoders.square)) as stream, decoders:
+    def encode_files(
+        self,
+        batches: Iterable[Sequence[PictureInput]],
+        threads: int | None = None,
+        decoders: DecoderPool | None = None,
+    ) -> Iterator["EncodedFiles"]:
+        """Codes of batches of files, or of their contents, in order, a few batches worked on at a time. Pictures are
+        decoded in processes of their own, where one that takes too long can be ended: those of `decoders`, or some for
+        this call, which decode pictures that take much memory one at a time."""
+        files, pool = (EncodeBatch(pictures, []) for pictures in batches), decoders or DecoderPool(one_large=True)
+        with (
+            closing(encode_stream(self.encoder, files, pool.square_with_facts, threads)) as stream,
+            pool if decoders is None else nullcontext(),
+        ):
             for encoded in stream:
-                yield self.encode_image_features(encoded.image), encoded.bad
+                yield EncodedFiles(self.encode_image_features(encoded.image), encoded.facts, encoded.bad)
 
     def encode_texts(self, texts: str | Sequence[str]) -> Codes:
         """Codes [n, bits / 8] of texts. One string alone gives [1, bits / 8]."""
+        return pack(self.query_texts(texts))
+
+    def query_texts(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """Real-valued outputs [n, bits] of texts, as `query_pictures` gives of pictures."""
         given = [texts] if isinstance(texts, str) else list(texts)
-        if len(given) == 1:  # not worth the threads of a stream
-            return self.encode_text_features(self.encoder.text_vectors(given))
-        parts = [np.empty((0, self.bits // 8), np.uint8)]
-        batches = (EncodeBatch([], given[start : start + BATCH]) for start in range(0, len(given), BATCH))
-        with closing(encode_stream(self.encoder, batches)) as stream:
-            parts += [self.encode_text_features(encoded.text) for encoded in stream]
-        return np.concatenate(parts)
+        return np.concatenate([np.empty((0, self.bits), np.float32), *self._texts(given)])
+
+    def _texts(self, texts: Sequence[Any], batch_size: int = BATCH) -> Iterator[NDArray[np.float32]]:
+        if len(texts) == 1:  # not worth the threads of a stream
+            yield self.text_outputs(self.encoder.text_vectors(list(texts)))
+        elif texts:
+            batches = (EncodeBatch([], list(part)) for part in _parts(texts, batch_size))
+            with closing(encode_stream(self.encoder, batches)) as stream:
+                for encoded in stream:
+                    yield self.text_outputs(encoded.text)
+
+    def shipped(self) -> tuple[ShippedFolder, ShippedFolder | None]:
+        """What another machine needs to load this model: its folder, and that of its encoder unless it is in there."""
+        about = [ABOUT, *self.encoder.about.files]
+        names = {name for name in self._graphs if not name.startswith("encoder/")}
+        if self.config.encoder_trained:
+            names |= {f"encoder/{name}" for name in about}
+        config = {"format": FORMAT, **asdict(replace(self.config, graphs=self._graphs))}
+        added = {"config.json": json.dumps(config).encode()}
+        model = ShippedFolder.read(self._folder, names, "models", added=added)
+        if self.config.encoder_trained:
+            return model, None
+        return model, ShippedFolder.read(self.encoder.folder, about, "encoders", self.encoder.folder.name)
 
     def _outputs(self, head: Graph, features: NDArray[np.floating[Any]], dim: int) -> NDArray[np.float32]:
         if features.ndim != 2 or features.shape[1] != dim:
             raise UsageError(f"features of shape {features.shape} given to a head that takes [items, {dim}]")
         outputs = np.empty((len(features), self.bits), np.float32)
         for row in range(len(features)):
-            outputs[row] = head.run({head.inputs[0]: np.asarray(features[row : row + 1], np.float32)})
+            outputs[row] = head.run({head.inputs[0]: np.asarray(features[row : row + 1], np.float32)})[: self.bits]
         return outputs
 
     def _head(self, name: str, dim: int) -> Graph:
         if name not in self._graphs:
             raise DataError(f"{self._folder}: its configuration names no {name}: copy the model again")
         head = Graph(self._folder / name, self._graphs[name], self.device)
-        if head.widths != (dim, self.bits):
+        if head.widths != (dim, self.config.bits):
             raise DataError(
                 f"{self._folder / name}: takes {head.widths[0]} values and gives {head.widths[1]}, "
-                f"but config.json says {dim} and {self.bits}"
+                f"but config.json says {dim} and {self.config.bits}"
             )
         return head
 
@@ -205,6 +317,12 @@ class Hasher:
         about = self._folder / "encoder" / ABOUT
         check_file(about, self._graphs.get(f"encoder/{ABOUT}"))
         return OnnxEncoder(about.parent, self.device)
+
+
+def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    if size < 1:
+        raise UsageError(f"batch_size {size}: must be 1 or more")
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _exported(folder: Path, config: HasherConfig) -> Path:

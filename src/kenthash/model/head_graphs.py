@@ -16,7 +16,7 @@ from kenthash.errors import KenthashError
 from kenthash.files import atomic_write, content_digest
 from kenthash.model.config import HasherConfig, HeadConfig
 
-Weights = Mapping[str, NDArray[np.float32]]  # by the names of the head's state_dict
+Weights = Mapping[str, NDArray[np.floating[Any]]]  # by the names of the head's state_dict; float16 or float32
 
 OPSET, IR_VERSION = 20, 10
 INPUT, OUTPUT = "vectors", "outputs"
@@ -51,7 +51,11 @@ class _Nodes:
         return name
 
     def weight(self, name: str) -> str:
-        return self.constant(name, self.weights[name].astype(np.float32))
+        """Weights of float16 are stored so, and become float32 when the graph is opened."""
+        value = self.weights[name]
+        if value.dtype != np.float16:
+            return self.constant(name, value.astype(np.float32))
+        return self.add("Cast", self.constant(name, value), to=self.onnx.TensorProto.FLOAT)
 
     def linear(self, value: str, name: str) -> str:
         """x Wᵀ + b, or without b where the layer has none."""
@@ -91,9 +95,13 @@ def _tanh(graph: _Nodes, prefix: str = "") -> str:
     return graph.add("Tanh", value)
 
 
-def _mlp(graph: _Nodes) -> str:
+def _layers(graph: _Nodes) -> str:
     hidden = graph.add("Relu", graph.linear(graph.standardised("layers.0"), "layers.1"))
-    value = graph.linear(hidden, "layers.4")
+    return graph.linear(hidden, "layers.4")
+
+
+def _mlp(graph: _Nodes) -> str:
+    value = _layers(graph)
     slope = graph.constant("slope", np.array(graph.config.slope, np.float32))
     return graph.add("Tanh", graph.add("Mul", slope, value))
 
@@ -124,16 +132,23 @@ def _residual(graph: _Nodes) -> str:
     return graph.add("Tanh", graph.linear(value, "hash"))
 
 
-def _householder(graph: _Nodes) -> str:
-    value = _tanh(graph, "embed.")
+def _normalised(graph: _Nodes, value: str) -> str:
     axes = graph.constant("axes", np.array([1], np.int64))
     least = graph.constant("least", np.array(1e-12, np.float32))
-    length = graph.add("Max", graph.add("ReduceL2", value, axes, keepdims=1), least)
+    return graph.add("Div", value, graph.add("Max", graph.add("ReduceL2", value, axes, keepdims=1), least))
+
+
+def _unit(graph: _Nodes) -> str:
+    scale = np.sqrt(np.float32(len(graph.weights["layers.4.weight"])))
+    return graph.add("Mul", _normalised(graph, _layers(graph)), graph.constant("scale", np.array(scale, np.float32)))
+
+
+def _householder(graph: _Nodes) -> str:
     turn = graph.constant("turn", householder(graph.weights["reflections"]))
-    return graph.add("MatMul", graph.add("Div", value, length), turn)
+    return graph.add("MatMul", _normalised(graph, _tanh(graph, "embed.")), turn)
 
 
-def householder(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def householder(vectors: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     """The product of reflections that `heads.householder` is, worked out in float64."""
     columns = vectors.astype(np.float64)
     gram = columns.T @ columns
@@ -149,6 +164,7 @@ KINDS: dict[str, Callable[[_Nodes], str]] = {
     "tanh_mlp": _tanh_mlp,
     "residual": _residual,
     "householder": _householder,
+    "unit": _unit,
 }
 
 

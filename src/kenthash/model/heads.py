@@ -14,6 +14,8 @@ from torch.nn.functional import normalize
 
 from kenthash.model.config import HeadConfig
 
+NOISE = 1e-4  # of the median deviation: a dimension that changes by less holds nothing but rounding
+
 
 class Standardise(nn.Module):
     """Vectors to zero mean and unit deviation in every dimension, by statistics of the training items.
@@ -31,10 +33,14 @@ class Standardise(nn.Module):
         self.register_buffer("deviation", torch.ones(dim))
 
     def fit(self, features: Tensor) -> None:
-        """Take the statistics from `features` [N, D]; a dimension that never changes is left as it is."""
+        """Take the statistics from `features` [N, D]; the scale of a dimension that hardly changes is left as it is.
+
+        Three dimensions of MiniLM are zero but for 1e-8. Of these the float16 of a pack keeps something else than the
+        float32 of a text that is searched for: divided by their deviation they would change a fifth of its bits.
+        """
         deviation, mean = torch.std_mean(features, 0, correction=0)
         self.mean.copy_(mean)
-        self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
+        self.deviation.copy_(torch.where(deviation > NOISE * deviation.median(), deviation, 1.0))
 
     def forward(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
@@ -87,6 +93,14 @@ class TanhHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return torch.tanh(self.layers(self.standardise(features)))
 
+    def set_linear(self, weight: Tensor, bias: Tensor) -> None:
+        """Become tanh(W x + b) of the vectors x as they are given, by `weight` [K, D] and `bias` [K]."""
+        layer = self.layers[0]
+        assert isinstance(layer, nn.Linear) and len(self.layers) == 2, "a head with hidden units is not linear"
+        with torch.no_grad():
+            layer.weight.copy_(weight * self.standardise.deviation)
+            layer.bias.copy_(bias + weight @ self.standardise.mean)
+
 
 class MlpHead(nn.Module):
     """One layer of `hidden` ReLU units, dropout, Linear(hidden→K), tanh: the head of KAPH.
@@ -112,6 +126,20 @@ class MlpHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.tanh(self.slope * self.layers(features))
+
+
+class UnitHead(nn.Module):
+    """The layers of `MlpHead`, scaled to length √K instead of squashed: a float embedding learned as codes are, which
+    they are compared with (`kenthash reproduce bytes`)."""
+
+    def __init__(self, dim: int, bits: int, config: HeadConfig) -> None:
+        super().__init__()
+        self.layers = MlpHead(dim, bits, config).layers
+
+    def forward(self, features: Tensor) -> Tensor:
+        values: Tensor = self.layers(features)
+        scaled: Tensor = normalize(values) * values.shape[1] ** 0.5
+        return scaled
 
 
 class SoftmaxPairHead(nn.Module):
@@ -221,6 +249,7 @@ HEADS: dict[str, Callable[[int, int, HeadConfig], nn.Module]] = {
     "tanh_mlp": TanhMlpHead,
     "residual": ResidualHead,
     "householder": HouseholderHead,
+    "unit": UnitHead,
 }
 
 

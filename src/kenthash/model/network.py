@@ -65,6 +65,14 @@ class HashNetwork:
     def device(self) -> torch.device:
         return next(self.image_head.parameters()).device
 
+    def start_from(self, other: "HashNetwork") -> None:
+        """Take the heads of `other`, which have as many hidden units and at least as many bits: its first bits."""
+        for own, head in ((self.image_head, other.image_head), (self.text_head, other.text_head)):
+            weights = own.state_dict()
+            own.load_state_dict(
+                {name: value[: len(weights[name])].to(weights[name]) for name, value in head.state_dict().items()}
+            )
+
     def modules(self) -> nn.ModuleDict:
         """What is saved: the heads, and the encoder where it was trained."""
         parts: dict[str, nn.Module] = {"image_head": self.image_head, "text_head": self.text_head}
@@ -73,24 +81,27 @@ class HashNetwork:
             parts["encoder"] = self.encoder
         return nn.ModuleDict(parts)
 
-    def save(self, folder: Path | str) -> None:
+    def save(self, folder: Path | str, half: bool = False) -> None:
         """Write `model.safetensors`, the ONNX graphs, a card (README.md) and `config.json`: that last, so that a folder
-        with one is whole."""
+        with one is whole. `half` rounds the heads to float16, in which the files have half the size."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: value.detach().cpu().contiguous() for name, value in self.modules().state_dict().items()}
+        if half:
+            weights = {name: value if name.startswith("encoder.") else value.half() for name, value in weights.items()}
         with atomic_write(folder / "model.safetensors") as stream:
             stream.write(save(weights))
-        config = replace(self.config, graphs=self.write_graphs(folder))
+        config = replace(self.config, graphs=self.write_graphs(folder, half))
         _write_card(folder / "README.md", config)
         write_json(folder / "config.json", {"format": FORMAT, **asdict(config)})
 
-    def write_graphs(self, folder: Path) -> dict[str, str]:
+    def write_graphs(self, folder: Path, half: bool = False) -> dict[str, str]:
         """Write the ONNX graphs of what is saved; the digest of each file."""
         heads = HashNetwork(replace(self.config, encoder_trained=False))  # as they will be loaded: training is over
-        heads.image_head.load_state_dict(self.image_head.state_dict())
-        heads.text_head.load_state_dict(self.text_head.state_dict())
-        weights = {name: value.numpy() for name, value in heads.modules().state_dict().items()}
+        kind = torch.float16 if half else torch.float32
+        for own, copy in ((self.image_head, heads.image_head), (self.text_head, heads.text_head)):
+            copy.load_state_dict({name: value.to(kind) for name, value in own.state_dict().items()})
+        weights = {name: value.to(kind).numpy() for name, value in heads.modules().state_dict().items()}
         digests = write_head_graphs(self.config, weights, folder)
         for name, head in heads.modules().eval().items():
             _check(head, folder / f"{name}.onnx", digests[f"{name}.onnx"])

@@ -1,8 +1,8 @@
 """The interface of all search engines, and the types that it uses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes
 from kenthash.errors import DataError
 from kenthash.search.filters import Filter
+from kenthash.search.photo_counts import PhotoGroup
+from kenthash.search.queries import Queries
 
 
 class NoSuchIndex(DataError):
@@ -39,38 +41,61 @@ def coded_texts(metadata: Metadata) -> list[str]:
 @dataclass(frozen=True)
 class Item:
     id: str
-    code: NDArray[np.uint8]  # [bits / 8]
+    code: NDArray[np.uint8]  # [code_bits / 8]
+    metadata: Metadata
+
+
+class Hit(NamedTuple):
+    """One of `Hits`."""
+
+    id: str
+    distance: int
     metadata: Metadata
 
 
 @dataclass(frozen=True)
 class Hits:
-    """The items found for one query: by ascending distance, then by id in plain string order."""
+    """The items found for one query: by ascending distance, then by id in plain string order. Iterating gives each as a
+    `Hit`."""
 
     ids: list[str]
-    distances: NDArray[np.int64]
+    distances: NDArray[np.int64]  # bits that differ; of a real-valued query, the sum of their weights (see `queries`)
     metadata: list[Metadata]
-    codes: Codes | None = None  # [n, bits / 8], where the engine returns them
+    codes: Codes | None = None  # [n, bits / 8], where the engine returns them; always for a real-valued query
     looked_at: int | None = None  # number of codes that the query was compared with, where the engine counts them
     texts: list[str] | None = None  # in a search among texts: the nearest of each item, whose code is in `codes`
+    proven: bool = True  # whether these are certainly the nearest of all items
+    differing: NDArray[np.int64] | None = None  # the number of bits that differ; set by `Index`
+    full_distance: int = 0  # the distance of a code that differs in all bits; set by `Index`
+    named: int = 0  # the number of hits, the first, that were found by their words (see `words`)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return map(Hit, self.ids, self.distances.tolist(), self.metadata)
 
 
 @dataclass(frozen=True)
 class Stats:
     engine: str  # "local", "milvus", "postgresql"
     items: int
-    bits: int
+    bits: int  # of the items' codes
     bytes: int  # on disk; 0 where the engine does not know
     details: dict[str, str | int | float]  # more, depending on the engine
 
 
 class Engine(Protocol):
-    """Exact search under Hamming distance. `Index` has checked every argument before it calls an engine."""
+    """Exact search under Hamming distance, plain or weighted. `Index` has checked every argument before it calls an
+    engine.
+
+    An index may be made for search in two stages, by the first `bits` of the `code_bits` of its items' codes and then
+    by all of them. An engine that can compare whole codes as fast does only that.
+    """
 
     bits: int
+    code_bits: int
+    where: str  # the file or address of the index, without a password
 
     def add(self, ids: Sequence[str], codes: Codes, metadata: Sequence[Metadata]) -> None:
         """Add items; an id that exists already is a DataError that names it, and none of the items is added."""
@@ -83,17 +108,18 @@ class Engine(Protocol):
 
     def get(self, ids: Sequence[str]) -> list[Item | None]: ...
 
-    def search(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
-        """The k items nearest to each code, of those within `radius` and for which `filter` is true."""
+    def search(self, queries: Queries, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+        """The k items nearest to each query, of those that differ in at most `radius` bits and for which `filter` is
+        true."""
 
     def put_texts(self, ids: Sequence[str], metadata: Sequence[Metadata], codes: Sequence[Codes]) -> None:
-        """Set the codes of the items' texts, [n, bits / 8] for the n `coded_texts` of each. Items that were removed, or
-        have other metadata by now, are skipped."""
+        """Set the codes of the items' texts, [n, code_bits / 8] for the n `coded_texts` of each. Items that were
+        removed, or have other metadata by now, are skipped."""
 
     def count_texts(self, ids: Sequence[str]) -> list[int]:
         """For each item, the number of its texts that have codes."""
 
-    def search_texts(self, codes: Codes, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
+    def search_texts(self, queries: Queries, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         """As `search`, but by the codes of texts: the distance of an item is that of its nearest text."""
 
     def list_ids(self, after: str, limit: int) -> list[str]:
@@ -102,6 +128,9 @@ class Engine(Protocol):
     def label_counts(self, limit: int) -> list[tuple[str, int]]:
         """The most frequent labels, each with the number of items that have it: the largest number first, then in plain
         string order. Labels are the strings in the key `labels` of metadata, where that is a list."""
+
+    def photo_groups(self) -> list[PhotoGroup]:
+        """All items that say when, where or by which camera they were taken, by these, in any order."""
 
     def notes(self) -> dict[str, str]:
         """Notes about the index as a whole, such as the model that its codes come from."""

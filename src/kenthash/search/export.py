@@ -4,14 +4,17 @@
 - `faiss`: the same folder with `codes.faiss`, an IndexBinaryFlat whose item i has line i of `ids.txt`
 - `parquet`: one file with the columns `id` (string), `code` (fixed-size binary) and `metadata` (JSON text)
 
-Items are in the order of their ids. Files of other tools are read as well; `metadata` may be missing.
+Items are in the order of their ids. Of an index with two stages, `nested.json` in a folder, or the key `nested` of the
+schema of a Parquet file, is a list with the number of bits of the first. Files of other tools are read as well;
+`metadata` may be missing.
 """
 
 import importlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +29,7 @@ from kenthash.search.index import Index
 KINDS = ("faiss", "parquet", "npy")
 PAGE = 10_000  # items held at once
 CODES, FAISS, IDS, METADATA = "codes.npy", "codes.faiss", "ids.txt", "metadata.jsonl"
+NESTED = "nested"  # a key of a schema; of a folder, the name of a file of JSON
 
 
 def export_index(index: Index, out: str | Path, kind: str) -> int:
@@ -48,10 +52,12 @@ def _export_folder(index: Index, out: Path, kind: str) -> int:
     partial.mkdir(parents=True)
     try:
         codes = _write_items(index, partial)
+        if nested := _nested(index):
+            (partial / f"{NESTED}.json").write_text(json.dumps(nested), encoding="utf-8")
         if faiss is None:
             np.save(partial / CODES, codes)
         else:
-            flat = faiss.IndexBinaryFlat(index.bits)
+            flat = faiss.IndexBinaryFlat(index.code_bits)
             flat.add(codes)
             faiss.write_index_binary(flat, str(partial / FAISS))
         for file in partial.iterdir():
@@ -86,11 +92,33 @@ def read_codes(path: str | Path) -> tuple[list[str], Codes, list[Metadata]]:
         raise DataError(
             f"{folder}: {len(codes)} codes, {len(ids)} ids and {len(texts)} metadata: the numbers must be equal"
         )
-    return (
-        ids,
-        _check_width(files[0], codes),
-        [_parse_metadata(metadata_file, row, text) for row, text in enumerate(texts)],
-    )
+    _check_width(files[0], codes.shape[1])
+    return ids, codes, [_parse_metadata(metadata_file, row, text) for row, text in enumerate(texts)]
+
+
+def first_bits(path: Path) -> int | None:
+    """The bits of the first of two stages of the index from which codes were exported; None where it had one, or where
+    the files do not tell."""
+    if path.suffix == ".parquet":
+        with _parquet_file(path) as file:
+            text = (file.schema_arrow.metadata or {}).get(NESTED.encode(), b"[]").decode(errors="replace")
+    else:
+        file = (path if path.is_dir() else path.parent) / f"{NESTED}.json"
+        if not file.is_file():
+            return None
+        with reading(file):
+            text = file.read_text(encoding="utf-8", errors="replace")
+    try:
+        nested = json.loads(text)
+    except (ValueError, RecursionError):
+        nested = None
+    if not isinstance(nested, list) or not all(type(bits) is int and bits > 0 and bits % 8 == 0 for bits in nested):
+        raise DataError(f"{path}: {NESTED} is {text[:100]!r}: it must be a list of numbers of bits")
+    return min(nested, default=None)
+
+
+def _nested(index: Index) -> list[int]:
+    return [index.bits] if index.bits < index.code_bits else []
 
 
 def _items(index: Index) -> Iterator[list[Item]]:
@@ -103,7 +131,7 @@ def _items(index: Index) -> Iterator[list[Item]]:
 
 def _write_items(index: Index, folder: Path) -> Codes:
     """Write ids and metadata; the codes, which are small, are returned."""
-    codes = [np.empty((0, index.bits // 8), np.uint8)]
+    codes = [np.empty((0, index.code_bits // 8), np.uint8)]
     with (
         (folder / IDS).open("w", encoding="utf-8") as ids,
         (folder / METADATA).open("w", encoding="utf-8") as metadata_lines,
@@ -117,8 +145,9 @@ def _write_items(index: Index, folder: Path) -> Codes:
 
 def _export_parquet(index: Index, out: Path) -> int:
     pyarrow, parquet = _import("pyarrow", "'kenthash[parquet]'"), _import("pyarrow.parquet", "'kenthash[parquet]'")
-    fields = [("id", pyarrow.string()), ("code", pyarrow.binary(index.bits // 8)), ("metadata", pyarrow.string())]
-    schema = pyarrow.schema([pyarrow.field(name, kind, nullable=False) for name, kind in fields])
+    fields = [("id", pyarrow.string()), ("code", pyarrow.binary(index.code_bits // 8)), ("metadata", pyarrow.string())]
+    about = {NESTED: json.dumps(nested)} if (nested := _nested(index)) else None
+    schema = pyarrow.schema([pyarrow.field(name, kind, nullable=False) for name, kind in fields], about)
     count = 0
     stream: IO[bytes]
     with atomic_write(out) as stream, parquet.ParquetWriter(stream, schema) as writer:
@@ -131,25 +160,91 @@ def _export_parquet(index: Index, out: Path) -> int:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], Codes, list[Metadata]]:
+    parts = list(parquet_parts([path], PAGE))
+    codes = np.concatenate([np.empty((0, parquet_width(path)), np.uint8), *(codes for _, codes, _ in parts)])
+    ids, texts = [id for ids, _, _ in parts for id in ids], [text for _, _, texts in parts for text in texts]
+    return ids, codes, [_parse_metadata(path, row, text) for row, text in enumerate(texts)]
+
+
+def parquet_parts(files: Sequence[Path], rows: int) -> Iterator[tuple[list[str], Codes, list[str]]]:
+    """Ids, codes and metadata (JSON texts) of Parquet files, in parts of `rows` items; short files share a part."""
+    pyarrow = _import("pyarrow", "'kenthash[parquet]'")
+    waiting: list[tuple[list[str], Codes, list[str]]] = []
+    size = 0
+    for path in files:
+        width = parquet_width(path)
+        with _parquet_file(path) as file:
+            try:
+                for batch in file.iter_batches(rows):
+                    if waiting and size + len(batch) > rows:
+                        yield _joined(waiting)
+                        waiting, size = [], 0
+                    waiting.append(_columns(path, batch, width))
+                    size += len(batch)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise _not_parquet(path, error) from error
+    if waiting:
+        yield _joined(waiting)
+
+
+def parquet_width(path: Path) -> int:
+    """The bytes of the codes in a Parquet file."""
+    types = _import("pyarrow.types", "'kenthash[parquet]'")
+    with _parquet_file(path) as file:
+        names = file.schema_arrow.names
+        if not {"id", "code"} <= set(names):
+            raise DataError(f"{path}: has the columns {', '.join(names)[:200]}; `id` and `code` are needed")
+        kind = file.schema_arrow.field("code").type
+        if types.is_fixed_size_binary(kind):
+            return _check_width(path, int(kind.byte_width))
+        first = next(file.iter_batches(1, columns=["code"]), None)
+        if first is None or not isinstance(code := first.column(0)[0].as_py(), bytes):
+            raise DataError(f"{path}: it holds no codes, nor their length")
+        return _check_width(path, len(code))
+
+
+def parquet_rows(path: Path) -> int:
+    with _parquet_file(path) as file:
+        return int(file.metadata.num_rows)
+
+
+@contextmanager
+def _parquet_file(path: Path) -> Iterator[Any]:
     pyarrow, parquet = _import("pyarrow", "'kenthash[parquet]'"), _import("pyarrow.parquet", "'kenthash[parquet]'")
     try:
-        table = parquet.read_table(path)
+        file = parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}") from error
-    names = table.column_names
-    if not {"id", "code"} <= set(names):
-        raise DataError(f"{path}: has the columns {', '.join(names)[:200]}; `id` and `code` are needed")
-    ids, rows = table["id"].to_pylist(), table["code"].to_pylist()
-    widths = {len(row) if isinstance(row, bytes) else -1 for row in rows}
-    if not all(isinstance(name, str) for name in ids) or -1 in widths or len(widths) > 1:
+        raise _not_parquet(path, error) from error
+    with file:
+        yield file
+
+
+def _not_parquet(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: not a readable Parquet file: {' '.join(str(error).split())[:200]}")
+
+
+def _columns(path: Path, batch: Any, width: int) -> tuple[list[str], Codes, list[str]]:
+    """Ids, codes and metadata of some rows."""
+    ids, column = batch.column("id").to_pylist(), batch.column("code")
+    if column.type == _import("pyarrow", "").binary(width) and not column.null_count:
+        whole = np.frombuffer(column.buffers()[1], np.uint8)
+        codes = whole[column.offset * width : (column.offset + len(column)) * width].reshape(-1, width)
+    else:
+        rows = column.to_pylist()
+        if not all(isinstance(row, bytes) and len(row) == width for row in rows):
+            raise DataError(f"{path}: `id` must be text and `code` bytes, all of one length, none of them missing")
+        codes = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, width)
+    texts = batch.column("metadata").to_pylist() if "metadata" in batch.schema.names else [None] * len(ids)
+    if not all(isinstance(name, str) for name in ids):
         raise DataError(f"{path}: `id` must be text and `code` bytes, all of one length, none of them missing")
-    kind = table["code"].type
-    if not rows and not pyarrow.types.is_fixed_size_binary(kind):
-        raise DataError(f"{path}: it holds no codes, nor their length")
-    width = widths.pop() if widths else kind.byte_width
-    codes = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), width)
-    texts = table["metadata"].to_pylist() if "metadata" in names else [None] * len(ids)
-    return ids, _check_width(path, codes), [_parse_metadata(path, row, text) for row, text in enumerate(texts)]
+    return ids, codes, ["{}" if text is None else text for text in texts]
+
+
+def _joined(parts: list[tuple[list[str], Codes, list[str]]]) -> tuple[list[str], Codes, list[str]]:
+    if len(parts) == 1:
+        return parts[0]
+    ids, texts = [id for ids, _, _ in parts for id in ids], [text for _, _, texts in parts for text in texts]
+    return ids, np.concatenate([codes for _, codes, _ in parts]), texts
 
 
 def _read_faiss(path: Path) -> Codes:
@@ -164,12 +259,12 @@ def _read_faiss(path: Path) -> Codes:
     return codes
 
 
-def _check_width(path: Path, codes: Codes) -> Codes:
+def _check_width(path: Path, width: int) -> int:
     try:
-        check_bits(8 * codes.shape[1])
+        check_bits(8 * width)
     except UsageError as error:
         raise DataError(f"{path}: {error}") from error
-    return codes
+    return width
 
 
 def _starts_with(path: Path, magic: bytes) -> bool:

@@ -3,19 +3,22 @@
     place = 'beach' and year >= 2020
     labels has 'dog' and not (indoor = true or place in ('bar', 'cinema'))
     author is null or "shot on" != 'film'
+    taken >= '2023-06' and camera has 'Pixel' and near(48.2, 16.4, 10 km)
 
 A filter is true or false of an item, never unknown. A comparison is true only where the key is there and holds a value
 of the literal's kind (text, number, or true/false); so both `year = 2020` and `year != 2020` are false of an item
 without a year, while `not year = 2020` is true of it. `is null` is true where the key is missing or null. `has` asks
-whether a list of strings holds a string. Text compares by code points, whatever the locale. Keys that are not plain
-words are in double quotes, text is in single quotes with '' for a quote in it.
+whether a list of strings holds a string, or whether a text contains it. `near` asks whether the place in the keys
+`latitude` and `longitude`, in degrees, is at most so far from a point. Text compares by code points, whatever the
+locale. Keys that are not plain words are in double quotes, text is in single quotes with '' for a quote in it.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kenthash.errors import UsageError
 
@@ -33,6 +36,8 @@ WORDS = frozenset({"and", "or", "not", "in", "is", "null", "has", "true", "false
 MAX_LENGTH = 4096  # characters of a filter
 MAX_DEPTH = 32  # parentheses and nots within each other
 MAX_TERMS = 256  # comparisons, and values of an `in`
+EARTH = 6371.0088  # its mean radius in km (IUGG)
+UNITS = {"km": 1.0, "m": 0.001, "mi": 1.609344}
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -63,7 +68,7 @@ class Among:
 
 @dataclass(frozen=True)
 class Has:
-    """The key holds a list of strings with this one in it."""
+    """The key holds a list of strings with this one in it, or a text that contains it."""
 
     key: str
     value: str
@@ -74,6 +79,43 @@ class IsNull:
     """The key is missing or holds null."""
 
     key: str
+
+
+@dataclass(frozen=True)
+class NearPlace:
+    """The place of an item is at most `km` from this one: it is in the box around it, and the distance is not more."""
+
+    latitude: float  # degrees
+    longitude: float
+    km: float
+
+    def box(self) -> "Filter":
+        """Comparisons that are true of every place near this one, and of few others, for whom the distance is left to
+        be computed."""
+        reach = self.km / EARTH * (1 + 1e-9)
+        south, north = self.latitude - math.degrees(reach), self.latitude + math.degrees(reach)
+        latitudes = (Compare("latitude", ">=", south), Compare("latitude", "<=", north))
+        if south <= -90 or north >= 90:  # around a pole all longitudes are near
+            return And((*latitudes, Not(IsNull("longitude"))))
+        half = math.degrees(math.asin(min(1.0, math.sin(reach) / math.cos(math.radians(self.latitude)))))
+        west, east = self.longitude - half, self.longitude + half
+        within = (Compare("longitude", ">=", west), Compare("longitude", "<=", east))
+        across = [Compare("longitude", ">=", west + 360)] if west < -180 else []
+        across += [Compare("longitude", "<=", east - 360)] if east > 180 else []
+        return And((*latitudes, Or((And(within), *across)) if across else And(within)))
+
+    def holds(self, latitude: float, longitude: float) -> bool:
+        """By the haversine formula: with the differences in latitude and longitude Δφ and Δλ, the distance on a sphere
+        of radius R is 2R asin √(sin²(Δφ/2) + cos φ cos φ' sin²(Δλ/2))."""
+        between = math.radians(latitude - self.latitude), math.radians(longitude - self.longitude)
+        cosines = math.cos(math.radians(self.latitude)) * math.cos(math.radians(latitude))
+        square = math.sin(between[0] / 2) ** 2 + cosines * math.sin(between[1] / 2) ** 2
+        return square <= self.square
+
+    @property
+    def square(self) -> float:
+        """The largest sin²(distance / 2R) that is near: what engines compare with."""
+        return math.sin(min(self.km / EARTH, math.pi) / 2) ** 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +133,7 @@ class Or:
     terms: tuple["Filter", ...]
 
 
-Filter = Compare | Among | Has | IsNull | Not | And | Or
+Filter = Compare | Among | Has | IsNull | NearPlace | Not | And | Or
 
 
 def kind(value: object) -> str:
@@ -120,15 +162,32 @@ def matches(term: Filter, metadata: Mapping[str, object]) -> bool:
             return any(kind(present) == kind(value) and present == value for value in values)
         case Has(key, value):
             present = metadata.get(key)
-            return isinstance(present, list) and value in present
+            return isinstance(present, list | str) and value in present
         case IsNull(key):
             return metadata.get(key) is None
+        case NearPlace():
+            if not matches(term.box(), metadata) or kind(metadata["longitude"]) != "number":
+                return False
+            return term.holds(cast(float, metadata["latitude"]), cast(float, metadata["longitude"]))
         case Not(inner):
             return not matches(inner, metadata)
         case And(terms):
             return all(matches(part, metadata) for part in terms)
         case Or(terms):
             return any(matches(part, metadata) for part in terms)
+
+
+def keys_of(term: Filter) -> set[str]:
+    """The keys of metadata that decide whether a filter is true of an item."""
+    match term:
+        case Compare(key) | Among(key) | Has(key) | IsNull(key):
+            return {key}
+        case NearPlace():
+            return {"latitude", "longitude"}
+        case Not(inner):
+            return keys_of(inner)
+        case And(terms) | Or(terms):
+            return set().union(*map(keys_of, terms))
 
 
 UNENCODABLE = re.compile("[\\x00\\ud800-\\udfff]")  # what neither JSON nor a database can hold
@@ -222,8 +281,11 @@ class _Parser:
         return self.comparison()
 
     def comparison(self) -> Filter:
+        is_call = self.tokens[self.place][:2] == ("word", "near")
         key = self.expect("a key", "word", "name").strip('"')
         self.count_term()
+        if is_call and self.take("("):
+            return self.near()
         if self.take("is"):
             negated = self.take("not")
             self.expect("'null'", "null")
@@ -241,6 +303,26 @@ class _Parser:
             self.place -= 1
             self.fail("text or a number (true and false have no order)")
         return Compare(key, op, value)
+
+    def near(self) -> Filter:
+        latitude = self.number("a latitude from -90 to 90", -90, 90)
+        self.expect("','", ",")
+        longitude = self.number("a longitude from -180 to 180", -180, 180)
+        self.expect("','", ",")
+        distance = self.number("a distance, such as 10 km", 0, 1e9)
+        unit = UNITS.get(self.expect("km, m or mi", "word"))
+        if unit is None:
+            self.place -= 1
+            self.fail("km, m or mi")
+        self.expect("')'", ")")
+        return NearPlace(latitude, longitude, distance * (unit or 0))
+
+    def number(self, expected: str, least: float, most: float) -> float:
+        value = float(self.expect(expected, "number"))
+        if not least <= value <= most:
+            self.place -= 1
+            self.fail(expected)
+        return value
 
     def values(self) -> tuple[Literal, ...]:
         self.expect("'('", "(")

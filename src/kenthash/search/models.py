@@ -6,8 +6,9 @@ made of one picture may differ in a few bits: the next `index add` encodes the p
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kenthash.data.pictures import PIPELINE
 from kenthash.errors import DataError, UsageError
@@ -18,6 +19,7 @@ PICTURES = "pictures"  # a note: the version of the pipeline that filled the ind
 UNFINISHED = f"{PIPELINE}, unfinished"  # its value while the index holds codes of this version and of older ones
 PACKED = "of a feature pack that does not tell its version"  # another value
 DIGEST_PREFIX = f"{PIPELINE}-"  # of the digest in the metadata of an item that this version encoded
+FIRST_BITS = 64  # of the first stage, where a model has nested codes
 NO_PACK_VERSION = (
     "the codes in this index come from a feature pack that does not tell its version, so distances to new pictures may "
     "be off by a few bits: make the pack again with `kenthash encode`"
@@ -44,21 +46,51 @@ def digest(folder: Path) -> str:
     return total.hexdigest()[:32]
 
 
+def stages(bits: int, nested: Sequence[int]) -> tuple[int, int | None]:
+    """`bits` and `rerank_bits` of an index for a model's codes: two stages where their first 64 bits are codes, too."""
+    return (FIRST_BITS, bits) if FIRST_BITS in nested and bits > FIRST_BITS else (bits, None)
+
+
 def assign_model(index: Index, run: Path) -> Path:
     """Note the model in an index that has none yet; refuse another one. Returns the model's folder."""
     folder = model_folder(run)
-    model, notes = digest(folder), index.notes()
-    if "model" in notes and notes["model"] != model:
-        raise UsageError(f"{run}: not the model of this index, which is {notes.get('model_path')}: use that one")
-    if "model" not in notes and index.list_ids(limit=1):
-        raise UsageError(f"{run}: the index holds codes of unknown origin, which cannot be compared with this model's")
-    if notes.get("model_path") != str(folder):
-        index.note("model_path", str(folder))
-    if "model" not in notes:
-        index.note("model", model)
+    _note_model(index, str(run), digest(folder), str(folder))
     if not is_current(index) and not index.list_ids(limit=1):
         index.note(PICTURES, PIPELINE)
     return folder
+
+
+def assign_codes(index: Index, codes: Path, about: Mapping[str, Any]) -> None:
+    """As `assign_model`, for codes that `kenthash hash` made: `about` is the first line of their manifest."""
+    version = str(about.get("pictures"))
+    assign_version(index, version, "codes")
+    _note_model(index, str(codes), str(about.get("model")), str(about.get("model_path")))
+
+
+def assign_version(index: Index, version: str, what: str) -> None:
+    """Note the version of the pictures in an empty index; refuse to mix codes of two versions."""
+    if not index.list_ids(limit=1):
+        index.note(PICTURES, version)
+    elif index.notes().get(PICTURES) != version:
+        raise UsageError(
+            f"the index and the {what} were made by different versions, whose codes of one picture may differ in some "
+            "bits: use another index"
+        )
+
+
+def _note_model(index: Index, where: str, model: str, folder: str) -> None:
+    notes = index.notes()
+    if "model" in notes and notes["model"] != model:
+        made = notes.get("model_path")
+        raise UsageError(f"{where}: not the model of this index, which is {made}: use that one, or another index")
+    if "model" not in notes and index.list_ids(limit=1):
+        raise UsageError(
+            f"{where}: the index holds codes of unknown origin, which cannot be compared with this model's"
+        )
+    if notes.get("model_path") != folder:
+        index.note("model_path", folder)
+    if "model" not in notes:
+        index.note("model", model)
 
 
 def is_current(index: Index) -> bool:
@@ -98,16 +130,28 @@ def pictures_warning(index: Index, of_picture: bool = True) -> str | None:
     )
 
 
-def model_for(index: Index, run: Path | None) -> Path:
-    """The folder of the model that encodes queries: that of `run`, which must be the index's, or the noted one."""
-    notes = index.notes()
+def model_for(index: Index, run: Path | None, known: Iterable[Path] = ()) -> Path:
+    """The folder of the model that encodes queries: that of `run`, which must be the index's, or the noted one.
+
+    Where the noted folder is gone, as in an index from another machine, the same model may be among those `known`.
+    """
+    notes, given = index.notes(), run is not None
     if run is None:
         if "model_path" not in notes:
             raise UsageError("the index does not say which model its codes come from: give it with --model")
         run = Path(notes["model_path"])
         if not run.is_dir():
+            for folder in known:
+                if digest(folder) == notes.get("model"):
+                    return folder
             raise DataError(f"{run}: the model of this index is not there any more: say where it is with --model")
     folder = model_folder(run)
     if "model" in notes and notes["model"] != digest(folder):
-        raise UsageError(f"{run}: not the model that this index was made with, which was {notes.get('model_path')}")
+        if given:
+            made = notes.get("model_path")
+            raise UsageError(f"{run}: not the model that this index was made with, which was {made}: use that one")
+        raise UsageError(
+            f"{run}: is another model now than the one that this index was made with: remove {index.engine.where} and "
+            "fill it again, or say with --model where the former model is"
+        )
     return folder

@@ -8,11 +8,12 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.data.dataset import Dataset
-from kenthash.errors import DataError, UsageError
+from kenthash.errors import DataError
 from kenthash.search.engine import Item, Metadata
-from kenthash.search.folder import IndexingReport
-from kenthash.search.index import Index, check_id, check_metadata
-from kenthash.search.models import PACKED, PICTURES
+from kenthash.search.folders.folder import IndexingReport
+from kenthash.search.index import Index
+from kenthash.search.metadata import check_id, check_metadata
+from kenthash.search.models import PACKED, assign_version
 
 BATCH = 1000  # items committed at a time
 
@@ -20,22 +21,11 @@ BATCH = 1000  # items committed at a time
 def add_pack(index: Index, dataset: Dataset, codes: Codes, version: str) -> IndexingReport:
     """Add the items of a pack with these codes. `version` is that of the picture pipeline by which the pack was made,
     "" where it does not tell."""
-    _check_version(index, version or PACKED)
+    assign_version(index, version or PACKED, "pack")
     report = IndexingReport()
     for start in range(0, len(dataset), BATCH):
         _add_batch(index, dataset, range(start, min(start + BATCH, len(dataset))), codes, report)
     return report
-
-
-def _check_version(index: Index, version: str) -> None:
-    """Refuse to mix codes of two versions."""
-    if not index.list_ids(limit=1):
-        index.note(PICTURES, version)
-    elif index.notes().get(PICTURES) != version:
-        raise UsageError(
-            "the index and the pack were made by different versions, whose codes of one picture may differ in some "
-            "bits: use another index"
-        )
 
 
 def _add_batch(index: Index, dataset: Dataset, rows: range, codes: Codes, report: IndexingReport) -> None:

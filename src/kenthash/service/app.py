@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -10,8 +11,9 @@ from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, JSONResponse
+from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kenthash import __version__
 from kenthash.service import routes_about, routes_items, routes_search
@@ -20,11 +22,12 @@ from kenthash.service.middleware import RequestMiddleware
 from kenthash.service.state import Service
 from kenthash.service.watch import watching
 
+TITLE = "kenthash"
 DESCRIPTION = (
     "Text and picture search by short binary codes. Errors are `application/problem+json`. A service with a key takes "
     "it as `Authorization: Bearer KEY` or `X-API-Key: KEY`."
 )
-ERRORS_OF_ALL_ROUTES = ("key-required", "foreign-page", "wrong-host", "overloaded", "time-limit")
+ERRORS_OF_ALL_ROUTES = ("malformed", "key-required", "foreign-page", "wrong-host", "overloaded", "time-limit")
 UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")  # FastAPI's own form of errors
 
 
@@ -34,6 +37,13 @@ class _App(FastAPI):
         service: Service = self.state.service
         return RequestMiddleware(AsyncExitStackMiddleware(self.router), service.settings, service.metrics)
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As Starlette's, without FastAPI's telemetry, which reads the environment in every request."""
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
+
 
 def make_app(service: Service) -> FastAPI:
     @asynccontextmanager
@@ -42,13 +52,12 @@ def make_app(service: Service) -> FastAPI:
             yield
         service.close()
 
-    app = _App(title="kenthash", version=__version__, description=DESCRIPTION, lifespan=lifespan, openapi_url=None,
+    app = _App(title=TITLE, version=__version__, description=DESCRIPTION, lifespan=lifespan, openapi_url=None,
                docs_url=None, redoc_url=None, redirect_slashes=False)  # fmt: skip
     app.state.service = service
-    for routes in (routes_search, routes_items, routes_about):
-        app.router.routes.extend(routes.router.routes)  # `include_router` would match every request twice
+    app.router.routes.extend(_routes())  # `include_router` would match every request twice
     app.mount("/static", StaticFiles(directory=routes_about.STATIC, check_dir=False), "static")
-    description = describe(app)
+    description = describe_routes()
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> JSONResponse:
@@ -61,9 +70,15 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's OpenAPI description, with the errors that every route has."""
-    description = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+def _routes() -> list[BaseRoute]:
+    return [*routes_search.router.routes, *routes_items.router.routes, *routes_about.router.routes]
+
+
+@cache
+def describe_routes() -> dict[str, Any]:
+    """FastAPI's OpenAPI description, with the errors that every route has. It is the same for every service. Writing it
+    uses several megabytes of memory, so workers share that of the process which they were forked from."""
+    description = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=_routes())
     schemas = description["components"]["schemas"]
     for name in UNUSED_SCHEMAS:
         schemas.pop(name, None)

@@ -1,4 +1,5 @@
-"""Queries to codes: words and pictures, through a cache and the one thread that encodes for all requests.
+"""Queries to real-valued outputs, whose signs are codes: words and pictures, through a cache and the one thread that
+encodes for all requests.
 
 Items that wait at the same time are encoded as one batch: those that came while the last batch was encoded, and those
 that come within `WAIT`. So a single request is not held up, and many requests share the cost.
@@ -18,70 +19,63 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
-from PIL import Image
 
-from kenthash.codes import Codes
 from kenthash.data.headers import expected_work
 from kenthash.data.pictures import BadPicture, Pixels, TooLarge
 from kenthash.encoders.stream import picture_vectors
 from kenthash.model.hasher import Hasher
+from kenthash.progress import cores
 from kenthash.service.errors import ApiError, Overloaded
 from kenthash.service.metrics import Metrics
 from kenthash.service.pictures import Decoders
-from kenthash.service.settings import Settings
+from kenthash.service.settings import ServiceSettings
 
-CACHED_CODES = 20_000  # of queries, in about 8 MB: the next page of an answer is not encoded a second time
+CACHED = 20_000  # queries, in about 15 MB for 64 bits: the next page of an answer is not encoded a second time
 WAIT = 0.002  # seconds that a batch stays open for others to join
-Code = NDArray[np.uint8]
+TEXTS_PER_CORE, MAX_PICTURES = 8, 4  # of a batch: no query should wait much longer than its own encoding takes
+Output = NDArray[np.float32]  # [bits]
 
 
 class QueryEncoder:
     """The batcher holds no reference back to it: so a model that a reload has replaced is freed at once. The garbage
     collector, which would find a cycle, does not look at objects from before the server started."""
 
-    def __init__(self, hasher: Hasher, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
+    def __init__(self, hasher: Hasher, settings: ServiceSettings, metrics: Metrics, decoders: Decoders) -> None:
         self.hasher, self._settings, self._metrics, self._decoders = hasher, settings, metrics, decoders
-        self._cache: LRUCache[tuple[str, bytes], Code] = LRUCache(CACHED_CODES)  # used in the event loop only
+        self._cache: LRUCache[tuple[str, bytes], Output] = LRUCache(CACHED)  # used in the event loop only
         self.encodes = bool(hasher.config.encoder)  # words and pictures, not only vectors from elsewhere
-        encoder = hasher.encoder if self.encodes else None
-        self._texts = Kind("text", hasher.encode_texts, encoder.text_chunk if encoder else 1)
-        self._pictures = Kind("image", partial(_encode_pictures, hasher), encoder.picture_chunk if encoder else 1)
+        self._texts = Kind("text", hasher.query_texts, TEXTS_PER_CORE * cores())
+        self._pictures = Kind("image", partial(_encode_pictures, hasher), MAX_PICTURES)
         self._batcher = Batcher(settings.max_queue, partial(_report, metrics))
-
-    def warm_up(self) -> None:
-        """The first batches are slow: no user should wait for them."""
-        if self.encodes:
-            self.hasher.encode_texts(["a picture"])
-            self.hasher.encode_pictures(Image.new("RGB", (64, 64)))
 
     @property
     def alive(self) -> bool:
         return self._batcher.alive
 
-    async def text(self, text: str) -> Code:
+    async def text(self, text: str) -> Output:
         self._check_encodes()
         key = ("text", hashlib.sha256(text.encode()).digest())  # so that every entry takes as much memory
-        if (code := self._cached(key)) is None:
-            code = self._cache[key] = await self._batcher.encode(self._texts, text)
-        return code
+        if (output := self._cached(key)) is None:
+            output = self._cache[key] = await self._batcher.encode(self._texts, text)
+        return output
 
-    async def picture(self, content: bytes) -> Code:
+    async def picture(self, content: bytes) -> Output:
         self._check_encodes()
         digest, work = await asyncio.to_thread(_digest_and_work, content)
         key = ("image", digest)
-        if (code := self._cached(key)) is None:
+        if (output := self._cached(key)) is None:
             pixels = await self._decode(content, work)
-            code = self._cache[key] = await self._batcher.encode(self._pictures, pixels)
-        return code
+            output = self._cache[key] = await self._batcher.encode(self._pictures, pixels)
+        return output
 
     def close(self) -> None:
         self._batcher.close()
 
-    def _cached(self, key: tuple[str, bytes]) -> Code | None:
-        code = self._cache.get(key)
-        if code is not None:
+    def _cached(self, key: tuple[str, bytes]) -> Output | None:
+        output = self._cache.get(key)
+        if output is not None:
             self._metrics.cached.labels("code").inc()
-        return code
+        return output
 
     def _check_encodes(self) -> None:
         if not self.encodes:
@@ -95,11 +89,11 @@ class QueryEncoder:
         except TooLarge as error:
             raise ApiError("too-large", f"a picture of {error.reason}: send a smaller one") from error
         except BadPicture as error:
-            raise ApiError("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF or BMP") from error
+            raise ApiError("bad-picture", f"{error}: send a JPEG, PNG, WebP, GIF, TIFF or BMP") from error
 
 
-def _encode_pictures(hasher: Hasher, squares: Sequence[Pixels]) -> Codes:
-    return hasher.encode_image_features(picture_vectors(hasher.encoder, squares))
+def _encode_pictures(hasher: Hasher, squares: Sequence[Pixels]) -> NDArray[np.float32]:
+    return hasher.image_outputs(picture_vectors(hasher.encoder, squares))
 
 
 def _report(metrics: Metrics, kind: str, items: int, seconds: float) -> None:
@@ -117,7 +111,7 @@ class Kind:
     """How one kind of item is encoded, and the largest batch of it."""
 
     name: str
-    encode: Callable[[Sequence[Any]], Codes]
+    encode: Callable[[Sequence[Any]], NDArray[np.float32]]
     max_batch: int
 
 
@@ -125,7 +119,7 @@ class Kind:
 class _Job:
     kind: Kind
     item: Any
-    future: Future[Code] = field(default_factory=Future)
+    future: Future[Output] = field(default_factory=Future)
 
 
 class Batcher:
@@ -138,8 +132,8 @@ class Batcher:
         self._thread = threading.Thread(target=self._run, name="encoder", daemon=True)
         self._thread.start()
 
-    async def encode(self, kind: Kind, item: Any) -> Code:
-        """The code of one item; Overloaded at once where the queue is full."""
+    async def encode(self, kind: Kind, item: Any) -> Output:
+        """The output of one item; Overloaded at once where the queue is full."""
         with self._change:
             if len(self._jobs) >= self.max_queue or self._closed:
                 raise Overloaded("too many queries to encode at once: try again in a second")
@@ -179,7 +173,7 @@ class Batcher:
     def _encode(self, jobs: list[_Job]) -> None:
         kind, start = jobs[0].kind, time.perf_counter()
         try:
-            codes = kind.encode([job.item for job in jobs])
+            outputs = kind.encode([job.item for job in jobs])
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].future.set_exception(error)
@@ -188,8 +182,8 @@ class Batcher:
                     self._encode([job])
             return
         self._report(kind.name, len(jobs), time.perf_counter() - start)
-        for job, code in zip(jobs, codes, strict=True):
-            job.future.set_result(code)
+        for job, output in zip(jobs, outputs, strict=True):
+            job.future.set_result(output)
 
 
 def _take_batch(queue: deque[_Job]) -> list[_Job]:

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import Any
@@ -27,40 +28,63 @@ _logger.setLevel(logging.INFO)
 
 
 def info(event: str, **fields: Any) -> None:
-    _logger.info(event, extra={"fields": fields})
+    _log(logging.INFO, event, fields)
 
 
 def warning(event: str, **fields: Any) -> None:
-    _logger.warning(event, extra={"fields": fields})
+    _log(logging.WARNING, event, fields)
 
 
 def failure(event: str, error: BaseException, **fields: Any) -> None:
     """With a traceback: for errors that are not the request's fault."""
-    fields["error"] = f"{type(error).__name__}: {error}"
-    _logger.error(event, exc_info=error, extra={"fields": fields})
+    _log(logging.ERROR, event, {**fields, "error": f"{type(error).__name__}: {error}"}, error)
+
+
+def _log(level: int, event: str, fields: dict[str, Any], error: BaseException | None = None) -> None:
+    """As `Logger.log`, but without a search for the calling line, which walks the stack in every request."""
+    exc_info = (type(error), error, error.__traceback__) if error is not None else None
+    record = logging.LogRecord(_logger.name, level, "", 0, event, None, exc_info)
+    record.fields = fields
+    _logger.handle(record)
 
 
 @contextmanager
 def json_on_stderr() -> Iterator[None]:
     """Write the logs of all libraries while a server runs; at the end nothing is left unwritten."""
-    records: SimpleQueue[Any] = SimpleQueue()
-    handler = _DroppingQueueHandler(records)
+    lines: SimpleQueue[str | None] = SimpleQueue()
+    handler = _DroppingQueueHandler(lines)
     handler.setFormatter(JsonFormatter())
-    listener = _BurstListener(records, _StderrHandler())
+    listener = _BurstListener(lines)
     root = logging.getLogger()
     handlers, root.handlers[:] = root.handlers[:], [handler]
+    # Not in the lines, but looked up for each of them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     listener.start()
     try:
         yield
     finally:
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = True
         root.handlers[:] = handlers
         listener.stop()
 
 
+@contextmanager
+def json_without_a_thread() -> Iterator[None]:
+    """The same lines, written at once: for a process that has few of them and must have no thread."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    handlers, root.handlers[:] = root.handlers[:], [handler]
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+
+
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        entry = {"time": f"{seconds}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
+        created = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry = {"time": created.replace("+00:00", "Z"), "level": record.levelname.lower()}
         fields = getattr(record, "fields", None)
         if fields is None:  # of another library
             entry |= {"event": "log", "logger": record.name, "message": record.getMessage()}
@@ -75,50 +99,42 @@ class JsonFormatter(logging.Formatter):
 
 
 class _DroppingQueueHandler(QueueHandler):
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """As the standard one, but without a copy of the record: no other handler uses it."""
-        record.msg, record.args, record.exc_info = self.format(record), None, None
-        return record
+    """Puts lines, not records, into the queue."""
 
-    def enqueue(self, record: logging.LogRecord) -> None:
+    def prepare(self, record: logging.LogRecord) -> str:
+        return self.format(record)
+
+    def enqueue(self, record: Any) -> None:
         if self.queue.qsize() < MAX_WAITING:  # type: ignore[attr-defined]
             self.queue.put_nowait(record)
-
-
-class _StderrHandler(logging.Handler):
-    """Collects lines until `flush`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(self.format(record) + "\n")
-
-    def flush(self) -> None:
-        lines, self._lines = self._lines, []
-        with suppress(OSError, ValueError):  # a full disk, a reader that has gone, a closed stream
-            sys.stderr.write("".join(lines))
-            sys.stderr.flush()
 
 
 class _BurstListener(QueueListener):
     """Writes all lines that have come since the last write at once."""
 
+    def __init__(self, queue: "SimpleQueue[str | None]") -> None:
+        super().__init__(queue)
+        self._lines: list[str] = []
+
     def dequeue(self, block: bool) -> Any:
         if self.queue.empty():  # type: ignore[attr-defined]
-            self._flush()
+            self._write()
             time.sleep(PAUSE)
-        record = super().dequeue(block)
-        if record is None:  # the end, as `stop` marks it
-            self._flush()
-        return record
+        line = super().dequeue(block)
+        if line is None:  # the end, as `stop` marks it
+            self._write()
+        return line
+
+    def handle(self, record: Any) -> None:
+        self._lines.append(f"{record}\n")
 
     def stop(self) -> None:
         self.enqueue_sentinel()
         if self._thread is not None:
             self._thread.join(MAX_STOP)
 
-    def _flush(self) -> None:
-        for handler in self.handlers:
-            handler.flush()
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
+        with suppress(OSError, ValueError):  # a full disk, a reader that has gone, a closed stream
+            sys.stderr.write("".join(lines))
+            sys.stderr.flush()

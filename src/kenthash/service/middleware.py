@@ -1,9 +1,14 @@
 """The middleware around every request: host name, origin, key, and limits on concurrency, size and time before it is
-processed; then errors as answers, headers, metrics and one line in the log."""
+processed; then errors as answers, headers, metrics and one line in the log.
+
+A request is processed, and counts as such, once its body is there: those whose bodies are still coming hold up nobody.
+There is a limit to these as well; one more ends the request whose body comes most slowly.
+"""
 
 import asyncio
 import time
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -13,7 +18,7 @@ from kenthash.service import logs
 from kenthash.service.auth import has_key, is_foreign, is_local_name, is_open
 from kenthash.service.errors import ApiError, Overloaded, to_api_error
 from kenthash.service.metrics import Metrics
-from kenthash.service.settings import Settings
+from kenthash.service.settings import ServiceSettings
 
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -25,15 +30,25 @@ CONTENT_POLICY = (
     b"default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     b"frame-ancestors 'none'"
 )
+WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+GRACE = 64 << 10  # bytes
 MAX_DISCARDED = 4  # times the size limit: read and discarded, so that a client receives the error
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 NEVER_REFUSED = ("/healthz", "/readyz", "/metrics")  # for overload
 
 
 class RequestMiddleware:
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: ServiceSettings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
         self.in_flight = 0
+        self.receiving: set[_Body] = set()
+        if not metrics.shared:
+            metrics.in_flight.set_function(lambda: self.in_flight)
+
+    def report_in_flight(self) -> None:
+        """Where several workers count together: the number of one can be looked at when it is asked for."""
+        if self.metrics.shared:
+            self.metrics.in_flight.set(self.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # start and end of the service; there are no websockets
@@ -61,20 +76,15 @@ class RequestMiddleware:
             return
         # Files are sent whole: parts of small pictures are of no use, and a wrong range would be refused in plain text.
         scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
-        self.in_flight += 1
-        self.metrics.in_flight.set(self.in_flight)
         try:
             async with asyncio.timeout(self.settings.seconds) as limit:
-                await self.app(scope, _limited(receive, self.settings.max_body), answer.send)
+                with _Body(self, scope, receive, limit) as body:
+                    await self.app(scope, body.receive, answer.send)
         except TimeoutError:
             if not limit.expired():
                 raise
             if not answer.status:
-                detail = f"no answer within {self.settings.seconds:g} s: ask for less at once"
-                await ApiError("time-limit", detail).response()(scope, receive, answer.send)
-        finally:
-            self.in_flight -= 1
-            self.metrics.in_flight.set(self.in_flight)
+                await body.timeout_error().response()(scope, receive, answer.send)
 
     def _refusal(self, scope: Scope) -> ApiError | None:
         headers, path, key = Headers(scope=scope), scope["path"], self.settings.key
@@ -85,9 +95,8 @@ class RequestMiddleware:
         if key is not None and not is_open(path) and not has_key(headers, key):
             detail = "send the service's key as `Authorization: Bearer KEY`"
             return ApiError("key-required", detail, {"WWW-Authenticate": "Bearer"})
-        if self.in_flight >= self.settings.max_in_flight and path not in NEVER_REFUSED:
-            self.metrics.refused.inc()
-            return Overloaded()
+        if not _is_utf8(scope):
+            return ApiError("malformed", "the address is not UTF-8: percent-encode the bytes of its UTF-8")
         return None
 
     def _record(self, scope: Scope, answer: "_Answer", seconds: float) -> None:
@@ -129,23 +138,97 @@ class _Answer:
         await self._send(message)
 
 
-def _limited(receive: Receive, max_bytes: int) -> Receive:
-    """Limit the size of a body, whatever its Content-Length says. Somewhat more than allowed is read before the request
-    is refused, since many clients cannot read an answer while they send."""
-    total = 0
+class _Body:
+    """The body of a request: limited in size, whatever its Content-Length says. From when it is there, or at once where
+    the method has none, until the end of the `with` block the request counts as processed."""
 
-    async def limited() -> Message:
-        nonlocal total
-        message = await receive()
-        total += len(message.get("body", b""))
-        if total <= max_bytes:
-            return message
-        while message.get("more_body") and total <= MAX_DISCARDED * max_bytes:
-            message = await receive()
-            total += len(message.get("body", b""))
+    def __init__(self, requests: RequestMiddleware, scope: Scope, receive: Receive, limit: asyncio.Timeout) -> None:
+        self._requests, self._scope, self._receive, self._limit = requests, scope, receive, limit
+        self._start, self._size = time.monotonic(), 0
+        self._processed = self._ended = False
+
+    def __enter__(self) -> "_Body":
+        if self._scope["method"] in WITHOUT_BODY:
+            self._begin_processing()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._requests.receiving.discard(self)
+        self._requests.in_flight -= self._processed
+        self._requests.report_in_flight()
+
+    async def receive(self) -> Message:
+        if self._processed:
+            return await self._receive()
+        wait = asyncio.get_running_loop().call_soon(self._wait)  # which happens if it is not here yet
+        try:
+            message = await self._receive()
+        finally:
+            wait.cancel()
+        self._size += len(message.get("body", b""))
+        if self._size > self._requests.settings.max_body:
+            await self._refuse(message)
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self._requests.receiving.discard(self)
+            self._begin_processing()
+        return message
+
+    def timeout_error(self) -> ApiError:
+        if self._ended:
+            error: ApiError = Overloaded("the body comes too slowly while others wait: try again later")
+        else:
+            detail = f"no answer within {self._requests.settings.seconds:g} s: ask for less at once"
+            error = ApiError("time-limit", detail)
+        if not self._processed:
+            error.headers["Connection"] = "close"  # or the rest of the body would be awaited
+        return error
+
+    def _begin_processing(self) -> None:
+        requests = self._requests
+        if requests.in_flight >= requests.settings.max_in_flight and self._scope["path"] not in NEVER_REFUSED:
+            requests.metrics.refused.inc()
+            raise Overloaded
+        self._processed = True
+        requests.in_flight += 1
+        requests.report_in_flight()
+
+    async def _refuse(self, message: Message) -> None:
+        """Somewhat more than allowed is read first, since many clients cannot read an answer while they send."""
+        max_bytes = self._requests.settings.max_body
+        while message.get("more_body") and self._size <= MAX_DISCARDED * max_bytes:
+            message = await self._receive()
+            self._size += len(message.get("body", b""))
         raise ApiError("too-large", f"more than {max_bytes >> 20} MiB: send a smaller picture", {"Connection": "close"})
 
-    return limited
+    def _wait(self) -> None:
+        receiving = self._requests.receiving
+        receiving.add(self)
+        if len(receiving) > self._requests.settings.max_in_flight:
+            min(receiving, key=_Body._rate)._end()
+
+    def _rate(self) -> float:
+        """Bytes per second, as if a body had begun with GRACE bytes in one second: a new one is not a slow one."""
+        return (self._size + GRACE) / (time.monotonic() - self._start + 1)
+
+    def _end(self) -> None:
+        """Let the request end now, as if its time were up."""
+        self._ended = True
+        self._requests.receiving.discard(self)
+        self._requests.metrics.refused.inc()
+        if not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _is_utf8(scope: Scope) -> bool:
+    """Whether the address can be decoded. The framework would put U+FFFD for what cannot, so that different ids became
+    one."""
+    if "\ufffd" not in scope["path"]:
+        return True
+    try:
+        unquote_to_bytes(scope.get("raw_path") or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _route(scope: Scope) -> str:

@@ -1,8 +1,8 @@
 """Pictures: the file of an item, decoding in processes that can be ended, and thumbnails in memory.
 
-Only a file in a folder that was indexed is shown, wherever links lead. An index made from a folder has ids of the form
-`folder/path below it`, and the full path in the metadata, so the folder follows from the two. For items added in
-another way it is the folder of the file. The path comes from whoever made the index: requests cannot set it.
+Only a file in a folder that was indexed is shown, wherever links lead (see `search.roots`). Items that were added in
+another way may have the path of a file in their metadata, which is shown if it is in its folder. The path comes from
+whoever made the index: requests cannot set it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cachetools import LRUCache
@@ -22,19 +22,22 @@ from cachetools import LRUCache
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.headers import format_of
 from kenthash.data.pictures import SUFFIXES, BadPicture, Pixels, Square
+from kenthash.data.raw_files import SUFFIXES as RAW_SUFFIXES
 from kenthash.search.engine import Item
+from kenthash.search.folders.roots import Roots
 from kenthash.service.errors import ApiError, Overloaded
 
 T = TypeVar("T")
 
-PRIVATE_KEYS = ("path", "size", "mtime", "digest")  # of metadata: kept by `index add`, not shown, not set by requests
+# Of metadata: kept by `index add`, not shown, not set by requests.
+PRIVATE_KEYS = ("path", "size", "mtime", "digest", "fingerprint")
 MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif", "BMP": "image/bmp",
-               "HEIF": "image/heif"}  # fmt: skip
+               "TIFF": "image/tiff", "AVIF": "image/avif", "HEIF": "image/heif"}  # fmt: skip
 UNREADABLE = "the picture can no longer be opened: update the index with `kenthash index add`"
 
 
 @dataclass(frozen=True)
-class PictureFile:
+class ServedPicture:
     path: Path
     size: int
     mtime_ns: int
@@ -50,34 +53,38 @@ class PictureFile:
                 kind = format_of(stream.read(16))
         except OSError as error:
             raise ApiError("not-found", UNREADABLE) from error
+        if kind != "JPEG" and self.path.suffix.lower() in RAW_SUFFIXES:
+            return "application/octet-stream"
         if kind is None:
             raise ApiError("not-found", UNREADABLE)
         return MEDIA_TYPES[kind]
 
 
-def picture_file(item: Item, allowed: tuple[Path, ...]) -> PictureFile:
+def served_picture(item: Item, roots: Roots, allowed: tuple[Path, ...]) -> ServedPicture:
     """The file of an item's picture; an error where it has none, or none that may be shown."""
-    recorded = item.metadata.get("path")
-    if not isinstance(recorded, str) or not recorded:
+    recorded = roots.path_of(item.id, item.metadata)
+    if recorded is None:
         raise ApiError("not-found", "this item has no picture")
+    root = roots.of_id(item.id) if "path" not in item.metadata else None
     try:
-        path = Path(recorded).resolve(strict=True)
-        root = Path(_indexed_folder(item.id, PurePath(recorded))).resolve(strict=True)
+        path = recorded.resolve(strict=True)
+        folder = (root.path if root is not None else _old_folder(item.id, recorded)).resolve(strict=True)
         stat = path.stat()
         folders = [folder.resolve() for folder in allowed]
     except (OSError, ValueError, RuntimeError) as error:
         detail = "the file of the picture no longer exists: update the index with `kenthash index add`"
         raise ApiError("not-found", detail) from error
-    inside = path.is_relative_to(root) and (not folders or any(path.is_relative_to(folder) for folder in folders))
-    if not PurePath(recorded).is_absolute() or not inside or not path.is_file() or path.suffix.lower() not in SUFFIXES:
+    inside = path.is_relative_to(folder) and (not folders or any(path.is_relative_to(folder) for folder in folders))
+    if not recorded.is_absolute() or not inside or not path.is_file() or path.suffix.lower() not in SUFFIXES:
         raise ApiError("not-found", "the picture is not in a folder that was indexed")
-    return PictureFile(path, stat.st_size, stat.st_mtime_ns)
+    return ServedPicture(path, stat.st_size, stat.st_mtime_ns)
 
 
-def _indexed_folder(id: str, path: PurePath) -> PurePath:
-    parts = PurePath(id).parts
+def _old_folder(id: str, path: Path) -> Path:
+    """The indexed folder of an item whose own path is recorded: of version 0.1.0, or added in another way."""
+    parts = Path(id).parts
     if len(parts) > 1 and path.parts[-len(parts) :] == parts:
-        return PurePath(*path.parts[: len(path.parts) - len(parts) + 1])
+        return Path(*path.parts[: len(path.parts) - len(parts) + 1])
     return path.parent
 
 
@@ -88,11 +95,11 @@ class Decoders:
     long delay each other, not ordinary photos. Called in the event loop only.
     """
 
-    def __init__(self, threads: int, max_waiting: int, seconds: float) -> None:
-        """`seconds` is the processor time per picture; a second later it is given up in any case. There is one process
-        more than threads, which takes over at once when another one is ended."""
+    def __init__(self, threads: int, max_waiting: int, seconds: float, in_advance: bool = True) -> None:
+        """`seconds` is the processor time per picture; a second later it is given up in any case. Processes are started
+        `in_advance`, one more than threads, which takes over at once when another one is ended; or when needed."""
         self.pool = DecoderPool(seconds, seconds + 1)
-        self.pool.start(threads + 1)
+        self.pool.start(threads + 1 if in_advance else 0)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pictures")
         self._free, self._max_waiting = threads, max_waiting
         self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -155,16 +162,16 @@ class Thumbnails:
     cache has no lock."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._cache: LRUCache[tuple[PictureFile, int], bytes] = LRUCache(max_bytes, getsizeof=_cached_size)
+        self._cache: LRUCache[tuple[ServedPicture, int], bytes] = LRUCache(max_bytes, getsizeof=_cached_size)
 
-    def cached(self, picture: PictureFile, side: int) -> bytes | None:
+    def cached(self, picture: ServedPicture, side: int) -> bytes | None:
         """An error where the picture is known to be unreadable: it is not decoded a second time."""
         thumbnail = self._cache.get((picture, side))
         if thumbnail == b"":
             raise ApiError("not-found", UNREADABLE)
         return thumbnail
 
-    async def make(self, decoders: Decoders, picture: PictureFile, side: int) -> bytes:
+    async def make(self, decoders: Decoders, picture: ServedPicture, side: int) -> bytes:
         """A JPEG whose longer side is `side`, or less if the picture's is. The key has the time and size of the file,
         so that the thumbnail of a file that has changed is not used."""
         try:
@@ -175,7 +182,7 @@ class Thumbnails:
         self._keep(picture, side, thumbnail)
         return thumbnail
 
-    def _keep(self, picture: PictureFile, side: int, thumbnail: bytes) -> None:
+    def _keep(self, picture: ServedPicture, side: int, thumbnail: bytes) -> None:
         with suppress(ValueError):  # larger than the whole cache
             self._cache[picture, side] = thumbnail
 

@@ -8,13 +8,12 @@ import orjson
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import FileResponse, Response
 
-from kenthash.codes import Codes
+from kenthash.codes import Codes, pack
 from kenthash.search import Item
 from kenthash.search.engine import Metadata, coded_texts
-from kenthash.search.index import CONTROL, MAX_ID
-from kenthash.service.encoding import Code
+from kenthash.search.metadata import CONTROL, MAX_ID
 from kenthash.service.errors import ApiError, error_responses
-from kenthash.service.pictures import PRIVATE_KEYS, PictureFile, picture_file
+from kenthash.service.pictures import PRIVATE_KEYS, ServedPicture, served_picture
 from kenthash.service.schemas import ItemAnswer, JsonOrForm, NewItem, NewItemForm
 from kenthash.service.state import OpenIndex, Service, service_of
 
@@ -37,7 +36,7 @@ async def image(request: Request, id: str) -> Response:
     service = service_of(request)
     if not _is_literal(request, "image"):
         return await _item_response(service, f"{id}/image")
-    with service.state.use() as current:
+    with service.served.use() as current:
         picture, media_type = await service.searchers.run(_original, service, current, id)
     headers = {"ETag": picture.etag("original"), "Cache-Control": CACHE_CONTROL, "Content-Security-Policy": "sandbox"}
     if request.headers.get("if-none-match") == headers["ETag"]:
@@ -64,8 +63,8 @@ async def thumbnail(
     if not _is_literal(request, "thumbnail"):
         return await _item_response(service, f"{id}/thumbnail")
     side = int(size)
-    with service.state.use() as current:
-        picture = await service.searchers.run(_picture_file, service, current, id)
+    with service.served.use() as current:
+        picture = await service.searchers.run(_served_picture, service, current, id)
     headers = {"ETag": picture.etag(side), "Cache-Control": CACHE_CONTROL}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(None, 304, headers)
@@ -106,11 +105,11 @@ async def put(
 ) -> Response:
     """By its code, or encoded from a text or a picture. The picture itself is not kept."""
     service = service_of(request)
-    with service.state.use() as current:
+    with service.served.use() as current:
         code = await _code(current, new)
         texts = await _text_codes(current, new.metadata)
         item, is_new = await service.searchers.run(_put, current, id, code, new.metadata, texts)
-    return json_response(_item_answer(item), 201 if is_new else 200)
+        return json_response(_item_answer(current, item), 201 if is_new else 200)
 
 
 @router.delete(
@@ -122,7 +121,7 @@ async def put(
 )
 async def delete(request: Request, id: str) -> Response:
     service = service_of(request)
-    with service.state.use() as current:
+    with service.served.use() as current:
         removed = await service.searchers.run(_remove, current, id)
     if not removed:
         raise _not_found()
@@ -150,10 +149,6 @@ def public(metadata: Metadata) -> Metadata:
     return {key: value for key, value in metadata.items() if key not in PRIVATE_KEYS}
 
 
-def has_image(metadata: Metadata) -> bool:
-    return isinstance(metadata.get("path"), str)
-
-
 def _not_found() -> ApiError:
     return ApiError("not-found", "item not found")
 
@@ -165,29 +160,29 @@ def _is_literal(request: Request, name: str) -> bool:
 
 
 async def _item_response(service: Service, id: str) -> Response:
-    with service.state.use() as current:
-        return json_response(_item_answer(await service.searchers.run(_get, current, id)))
+    with service.served.use() as current:
+        return json_response(_item_answer(current, await service.searchers.run(_get, current, id)))
 
 
-def _item_answer(item: Item) -> dict[str, Any]:
+def _item_answer(current: OpenIndex, item: Item) -> dict[str, Any]:
     return {
         "id": item.id,
         "code": item.code.tobytes().hex(),
         "metadata": public(item.metadata),
-        "has_image": has_image(item.metadata),
+        "has_image": current.roots.has_file(item.id, item.metadata),
     }
 
 
-async def _code(current: OpenIndex, new: NewItem | NewItemForm) -> Code:
+async def _code(current: OpenIndex, new: NewItem | NewItemForm) -> Codes:
     if isinstance(new, NewItemForm):
         if current.warning is not None:  # the code would be of another version than those in the index
             raise ApiError("old-codes", current.warning)
-        return await current.encoder.picture(new.image)
+        return pack([await current.encoder.picture(new.image)]).reshape(-1)
     if new.text is not None:
-        return await current.encoder.text(new.text)
+        return pack([await current.encoder.text(new.text)]).reshape(-1)
     code = np.frombuffer(bytes.fromhex(new.code or ""), np.uint8)
-    if len(code) * 8 != current.index.bits:
-        raise ApiError("invalid", f"code: {len(code)} bytes; codes of this index have {current.index.bits // 8}")
+    if len(code) * 8 != current.index.code_bits:
+        raise ApiError("invalid", f"code: {len(code)} bytes; codes of this index have {current.index.code_bits // 8}")
     return code
 
 
@@ -196,7 +191,7 @@ async def _text_codes(current: OpenIndex, metadata: Metadata) -> Codes | None:
     texts = coded_texts(metadata)
     if not texts or not current.keeps_texts or not current.encoder.encodes:
         return None
-    return np.stack(await asyncio.gather(*(current.encoder.text(text) for text in texts)))
+    return pack(await asyncio.gather(*(current.encoder.text(text) for text in texts)))
 
 
 # The functions below run in worker threads.
@@ -207,16 +202,16 @@ def _get(current: OpenIndex, id: str) -> Item:
         return get_item(current, id)
 
 
-def _picture_file(service: Service, current: OpenIndex, id: str) -> PictureFile:
-    return picture_file(_get(current, id), service.settings.pictures)
+def _served_picture(service: Service, current: OpenIndex, id: str) -> ServedPicture:
+    return served_picture(_get(current, id), current.roots, service.settings.pictures)
 
 
-def _original(service: Service, current: OpenIndex, id: str) -> tuple[PictureFile, str]:
-    picture = _picture_file(service, current, id)
+def _original(service: Service, current: OpenIndex, id: str) -> tuple[ServedPicture, str]:
+    picture = _served_picture(service, current, id)
     return picture, picture.media_type()
 
 
-def _put(current: OpenIndex, id: str, code: Code, metadata: Metadata, texts: Codes | None) -> tuple[Item, bool]:
+def _put(current: OpenIndex, id: str, code: Codes, metadata: Metadata, texts: Codes | None) -> tuple[Item, bool]:
     """What `index add` recorded about the picture stays in the metadata."""
     with current.in_use():
         old = current.index.get([id])[0]

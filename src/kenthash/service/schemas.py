@@ -23,7 +23,7 @@ from starlette.formparsers import MultiPartException
 
 from kenthash.errors import DataError
 from kenthash.search.filters import MAX_LENGTH
-from kenthash.search.index import MAX_ID, check_metadata
+from kenthash.search.metadata import MAX_ID, check_metadata
 from kenthash.service.errors import ApiError, invalid
 from kenthash.service.pictures import PRIVATE_KEYS
 
@@ -31,7 +31,12 @@ MAX_TEXT = 2000  # characters of a query
 MAX_PAGE = 100  # hits of an answer
 MAX_OFFSET = 9_900
 MAX_LABELS = 1000  # of an answer
-MAX_FIELDS, MAX_FIELD = 16, 1 << 16  # of a form: the number of fields, and the bytes of one that is not a file
+MAX_COMPARED = 100_000  # items of an index whose duplicates are looked for: every pair is compared
+MAX_FACETS = 100  # cameras and places of an answer
+MAX_WORDS = 8  # texts of each kind that are added to a query
+REPEATED = ("plus", "without")  # fields of a form that may be sent several times
+MAX_FIELDS = 8 + 2 * MAX_WORDS  # of a form
+MAX_FIELD = 1 << 16  # bytes of a field that is not a file
 MAX_JSON = 1 << 20  # bytes: more than any valid body has, and few enough to be parsed in the event loop
 
 JsonModel = TypeVar("JsonModel", bound=BaseModel)
@@ -67,19 +72,23 @@ class JsonOrForm(Generic[JsonModel, FormModel]):
             raise invalid(error) from error
 
 
-async def _form_fields(request: Request) -> dict[str, str | bytes]:
+async def _form_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, str | bytes] = {}
+    repeated: dict[str, list[str]] = {name: [] for name in REPEATED}
     try:
         async with request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form:
             for name, value in form.multi_items():
                 if isinstance(value, UploadFile) != (name == "image"):
                     raise ApiError("invalid", f"{name[:60]}: the picture has to be a file part named `image`")
+                if name in REPEATED:
+                    repeated[name].append(str(value))
+                    continue
                 if name in fields:
                     raise ApiError("invalid", f"{name[:60]}: sent twice")
                 fields[name] = await value.read() if isinstance(value, UploadFile) else value
     except (HTTPException, MultiPartException, UnicodeDecodeError, KeyError, ValueError) as error:
         raise ApiError("malformed", "the form cannot be read: send multipart/form-data with a boundary") from error
-    return {"image": b"", **fields}
+    return {"image": b"", **fields, **{name: values for name, values in repeated.items() if values}}
 
 
 def _not_empty(image: bytes) -> bytes:
@@ -115,6 +124,9 @@ class SearchOptions(BaseModel):
     filter: str | None = Field(
         None, max_length=MAX_LENGTH, description="On metadata: `labels has 'dog' and year >= 2020`"
     )
+    plus: list[Text] = Field([], max_length=MAX_WORDS, description="And with more of this, in words")
+    without: list[Text] = Field([], max_length=MAX_WORDS, description="And with less of this, in words")
+    min_relevance: float = Field(0, ge=0, le=1, description="Leave out hits of a lower relevance, but by words")
     find: Literal["pictures", "texts"] = Field("pictures", description="Whose codes are compared with the query's")
 
 
@@ -140,6 +152,12 @@ class SearchForm(SearchOptions):
 class Hit(BaseModel):
     id: str
     distance: int = Field(description="The number of bits that differ")
+    weighted: float = Field(description="What hits are ordered by: the share of the bits, as they count, that differ")
+    relevance: float | None = Field(
+        description="How often a hit like this one is right, from 0 to 1; null where the model was not calibrated, and "
+        "with `plus` or `without`"
+    )
+    by_words: bool = Field(description="Whether its name, texts or labels have all the words; such hits come first")
     code: str = Field(description="Hexadecimal; bit i of byte j is bit 8j+i of the code")
     labels: list[str]
     text: str | None
@@ -165,7 +183,12 @@ class Answer(BaseModel):
     offset: int
     k: int
     more: bool
+    close: int | None = Field(
+        description="The number of these hits, the first ones, that have the words or are more likely right than "
+        "wrong; null where there is no relevance. 0 on the first page: nothing here is close"
+    )
     timing: Timing
+    proven: bool = Field(description="Whether these are certainly the nearest; else some of these may have been missed")
     looked_at: int | None = Field(description="Codes that the engine compared with the query's, if it reports them")
     items: int
     bytes_per_item: int = Field(description="Of a code")
@@ -213,6 +236,51 @@ class Label(BaseModel):
 class Labels(BaseModel):
     labels: list[Label]
     complete: bool = Field(description="False until labels have been counted for the first time")
+
+
+class Month(BaseModel):
+    month: str = Field(description="As in `2023-06`: what `taken` begins with")
+    items: int
+
+
+class Camera(BaseModel):
+    camera: str
+    items: int
+
+
+class PhotoPlace(BaseModel):
+    """Taken within `km` of a point, as `near(latitude, longitude, km)` in a filter finds them."""
+
+    latitude: float
+    longitude: float
+    km: float
+    items: int
+
+
+class Facets(BaseModel):
+    months: list[Month]
+    cameras: list[Camera]
+    places: list[PhotoPlace]
+    complete: bool = Field(description="False until photos have been counted for the first time")
+
+
+class DuplicatePicture(BaseModel):
+    id: str
+    width: int | None
+    height: int | None
+    bytes: int | None = Field(description="Of the file")
+    has_image: bool
+
+
+class DuplicateGroup(BaseModel):
+    items: list[DuplicatePicture] = Field(description="The one with the most pixels first")
+
+
+class DuplicatesAnswer(BaseModel):
+    groups: list[DuplicateGroup]
+    all_groups: int = Field(description="The number of groups on all pages")
+    all_items: int = Field(description="The number of pictures in them")
+    complete: bool = Field(description="False until pictures have been compared for the first time")
 
 
 class StatsAnswer(BaseModel):

@@ -1,32 +1,41 @@
 """Running the service: a socket, uvicorn with limits on connections, and a shutdown that lets requests end.
 
 uvicorn waits without limit for the head of a request that comes byte by byte or not at all, accepts one of any size,
-and keeps the connection of a client that does not read its answer. The application never sees these cases, so
-`Connection` limits them; whole requests are limited by the middleware.
+keeps the connection of a client that does not read its answer, and accepts connections until there are no descriptors
+left. The application never sees these cases, so `Connection` limits them; whole requests are limited by the middleware.
 """
 
+import asyncio
+import ctypes
 import errno
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
+import uvicorn.lifespan.on  # which uvicorn imports when it runs: too late for workers to share it
+import uvicorn.loops.uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kenthash.errors import KenthashError, UsageError
 from kenthash.service import logs
-from kenthash.service.app import make_app
+from kenthash.service.app import describe_routes, make_app
 from kenthash.service.auth import check_binding
-from kenthash.service.settings import Settings
-from kenthash.service.state import Service, make_service
+from kenthash.service.settings import ServiceSettings
+from kenthash.service.state import Service, make_service, preload
+from kenthash.service.workers import serve_by_workers
 
 BACKLOG = 128
+MAX_CONNECTIONS = 1000  # beyond which each new one closes the one that has been waiting longest
+RESERVED = 128  # descriptors for the index, the processes that decode pictures, and connections about to be closed
 MAX_HEAD = 64 << 10  # bytes of a request line and its headers; what came in one piece with their start is not counted
 DRAIN_SECONDS = 5  # that requests have to end when the service stops
 EXIT_SECONDS = 9.0  # after which it ends in any case: a request may wait for a server that does not answer
@@ -34,8 +43,23 @@ SWITCH_SECONDS = 0.001  # after which a thread that computes yields the interpre
 
 
 class Connection(HttpToolsProtocol):
+    max_connections = MAX_CONNECTIONS
     head_size: int | None = None  # bytes so far of the head that is being read
     idle_since: float | None = None
+    waiting_since = 0.0  # when it was accepted, or its last answer complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.waiting_since = time.monotonic()
+        if len(self.connections) > self.max_connections:
+            waiting = [each for each in self.connections if isinstance(each, Connection) and not each.processing]
+            oldest = min(waiting, key=lambda connection: connection.waiting_since)  # this one, where there is no other
+            self.connections.discard(oldest)  # or those that are accepted at the same time would choose it, too
+            oldest.transport.abort()
+
+    def on_response_complete(self) -> None:
+        self.waiting_since = time.monotonic()
+        super().on_response_complete()
 
     def on_message_begin(self) -> None:
         self.head_size = 0
@@ -53,11 +77,15 @@ class Connection(HttpToolsProtocol):
             self.send_400_response("The head of the request is too large.")
 
     @property
+    def processing(self) -> bool:
+        """Whether a request is processed, or its body awaited."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
     def idle(self) -> bool:
         """Whether no request is processed and uvicorn has set no time limit: a head is awaited, or the rest of a body
         after its answer; or it is closing, but the client does not read what was sent."""
-        processing = self.cycle is not None and not self.cycle.response_complete
-        return self.transport.is_closing() or not (processing or self.timeout_keep_alive_task)
+        return self.transport.is_closing() or not (self.processing or self.timeout_keep_alive_task)
 
 
 def abort_idle(connections: Iterable[object], seconds: float) -> None:
@@ -81,9 +109,11 @@ class Server(uvicorn.Server):
         self.service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.service.state.draining:
+        if sig == signal.SIGINT and self.service.settings.workers > 1:
+            return  # Ctrl-C reaches all processes of a terminal: workers wait for the supervisor's SIGTERM
+        if not self.service.served.draining:
             threading.Thread(target=_exit_in_time, name="exit", daemon=True).start()
-        self.service.state.draining = True
+        self.service.served.draining = True
         super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
@@ -92,15 +122,32 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def serve(settings: Settings, started: Callable[[str, int], None]) -> None:
+def serve(settings: ServiceSettings, started: Callable[[str, int], None]) -> None:
     """Serve until SIGTERM or SIGINT; `started` is called with the address and the number of items when it is ready."""
     check_binding(settings.host, settings.key)
     listener = bind(settings.host, settings.port)
     try:
-        with logs.json_on_stderr():
-            _run(make_service(settings), listener, started)
+        if settings.workers == 1:
+            with logs.json_on_stderr():
+                _run(make_service(settings), listener, started)
+            return
+        address = listener.getsockname()
+        listener.close()  # which only found out that the port is free: sockets that share one do not tell
+        listener = socket.socket(listener.family, listener.type)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(address)
+        items = preload(settings)
+        describe_routes()
+        _keep_loaded()
+        serve_by_workers(settings, listener, _work, lambda: started(url_of(listener), items))
     finally:
         listener.close()
+
+
+def _work(settings: ServiceSettings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """What a worker does."""
+    with logs.json_on_stderr():
+        _run(make_service(settings), listener, lambda url, items: ready())
 
 
 def _run(service: Service, listener: socket.socket, started: Callable[[str, int], None]) -> None:
@@ -116,6 +163,7 @@ def _run(service: Service, listener: socket.socket, started: Callable[[str, int]
         proxy_headers=False,
         ws="none",
     )
+    Connection.max_connections = _max_connections()
     server = Server(config, service)
     # Ours until uvicorn sets its own handlers, so that no signal is lost in between; and after it, because it raises
     # the signal a second time when it has ended.
@@ -124,12 +172,30 @@ def _run(service: Service, listener: socket.socket, started: Callable[[str, int]
     # The event loop needs the interpreter several times per request, and may wait this long for it each time while
     # another thread encodes or writes an answer.
     sys.setswitchinterval(SWITCH_SECONDS)
-    # What is loaded stays: without this the garbage collector walks all of it at times, while every request waits.
+    _keep_loaded()
+    listener.listen(BACKLOG)
+    started(url_of(listener), service.served.current.stats.items)
+    server.run([listener])
+
+
+def _keep_loaded() -> None:
+    """What is loaded stays. Without this the garbage collector walks all of it at times, while every request waits; in
+    workers it also writes to, and so copies, what they share. Memory that loading has freed goes back to the system:
+    workers that use it again would each copy what is in it."""
     gc.collect()
     gc.freeze()
-    listener.listen(BACKLOG)
-    started(url_of(listener), service.state.current.stats.items)
-    server.run([listener])
+    with suppress(AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _max_connections() -> int:
+    """As many as there are descriptors for, of which a system often allows more than it gives to begin with."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + RESERVED
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(min(MAX_CONNECTIONS, soft - RESERVED), 1)
 
 
 def _exit_in_time() -> None:

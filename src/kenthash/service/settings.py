@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     index: str  # a file, milvus://... or postgresql://...
     model: Path | None = None  # default: the one noted in the index
     host: str = "127.0.0.1"
@@ -24,3 +24,5 @@ class Settings:
     thumbnail_bytes: int = 64 << 20  # of thumbnails kept in memory
     device: str = "auto"  # of the model: a GPU where there is one
     threads: int = 2  # that search, and as many that decode pictures
+    workers: int = 1  # processes, which share the threads; limits are for each of them
+    metrics: Path | None = None  # where several workers count, each in its own files

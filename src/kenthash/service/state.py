@@ -10,22 +10,29 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
+from PIL import Image
 from starlette.requests import Request
 
-from kenthash.errors import KenthashError, UsageError
+from kenthash.errors import KenthashError
 from kenthash.model.hasher import Hasher
-from kenthash.search import Index, Stats, scan
+from kenthash.model.pretrained import find_model, pretrained_folders
+from kenthash.search import Index, Stats
+from kenthash.search.duplicates import find_duplicates
+from kenthash.search.folders.roots import Roots
+from kenthash.search.local import scan
 from kenthash.search.models import digest, model_for, pictures_warning
 from kenthash.service import logs
 from kenthash.service.encoding import QueryEncoder
 from kenthash.service.errors import Overloaded
 from kenthash.service.metrics import Metrics
 from kenthash.service.pictures import Decoders, Thumbnails
-from kenthash.service.schemas import MAX_LABELS
-from kenthash.service.settings import Settings
+from kenthash.service.schemas import MAX_FACETS, MAX_LABELS
+from kenthash.service.settings import ServiceSettings
 
 T = TypeVar("T")
 
@@ -34,21 +41,20 @@ class OpenIndex:
     """An open index and the model of its codes. Requests use it within `in_use`; it is closed after `retire`, as soon
     as no request uses it."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, decoders: Decoders) -> None:
+    def __init__(self, settings: ServiceSettings, metrics: Metrics, decoders: Decoders) -> None:
         with ExitStack() as undo:  # if anything fails, nothing stays open
             self.index = undo.enter_context(Index.open(settings.index))
-            self.folder = model_for(self.index, settings.model)
+            model = settings.model and find_model(settings.model)
+            self.folder = model_for(self.index, model, pretrained_folders().values())
             self.digest = digest(self.folder)
-            hasher = Hasher.load(self.folder, settings.device)
-            if hasher.bits != self.index.bits:
-                raise UsageError(f"{self.folder}: makes {hasher.bits} bits, the index holds {self.index.bits}")
+            hasher = load_hasher(self.folder, self.digest, settings.device, self.index.code_bits)
             self.config = hasher.config
             self.encoder = QueryEncoder(hasher, settings, metrics, decoders)
             undo.callback(self.encoder.close)
-            self.encoder.warm_up()
-            scan.use_compiled()
-            self.index.search(np.zeros((1, hasher.bits // 8), np.uint8), 1)  # may compile kernels
-            self.labels = LabelCounter(self.index)
+            first_searches(self.index, hasher.bits)
+            self.labels = BackgroundResult("labels", partial(self.index.label_counts, MAX_LABELS))
+            self.photos = BackgroundResult("photo counts", partial(self.index.photo_counts, MAX_FACETS))
+            self.duplicates = BackgroundResult("duplicates", partial(find_duplicates, self.index))
             self._metrics = metrics
             self.refresh()
             undo.pop_all()
@@ -60,23 +66,31 @@ class OpenIndex:
     def refresh(self) -> None:
         """After a change of the items: update what answers say about all of them."""
         self.stats: Stats = self.index.stats()
+        self.roots = Roots(self.index)
         self.warning = pictures_warning(self.index)
         self.has_texts, self.keeps_texts = self.index.has_texts(), self.index.keeps_texts()
         self._metrics.items.set(self.stats.items)
-        self.labels.items_changed()
+        for result in (self.labels, self.photos, self.duplicates):
+            result.items_changed()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        with self._lock:
-            self._users += 1
+        self.acquire()
         try:
             yield
         finally:
-            with self._lock:
-                self._users -= 1
-                last = self._retired and self._users == 0
-            if last:
-                threading.Thread(target=self._close, name="closing").start()  # waits for threads: not in the event loop
+            self.release()
+
+    def acquire(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._retired and self._users == 0
+        if last:
+            threading.Thread(target=self._close, name="closing").start()  # waits for threads: not in the event loop
 
     def retire(self) -> None:
         with self._lock:
@@ -94,50 +108,77 @@ class OpenIndex:
         return {**config.about, "bits": config.bits, "digest": self.digest, "encoder_trained": config.encoder_trained}
 
 
-class LabelCounter:
-    """The most frequent labels: counted by the engine on request, if items have changed since the last count.
+@lru_cache(maxsize=1)
+def load_hasher(folder: Path, digest: str, device: str, bits: int) -> Hasher:
+    """A model whose first queries, which are slow, have been made. The last one is kept: a reload of the index alone
+    does not load it again, and workers share that of the process which they were forked from."""
+    hasher = Hasher.load(folder, device, bits)
+    if hasher.config.encoder:  # words and pictures, not only vectors from elsewhere
+        hasher.query_texts(["a picture"])
+        hasher.query_pictures(Image.new("RGB", (64, 64)))
+    return hasher
 
-    On millions of items a count takes seconds, on a server minutes. So it runs in a thread of its own, for whose end
-    nothing waits; until then requests get the last counts. After a count there is a pause of several times its length,
-    so that an index that always changes is not always being counted.
+
+def first_searches(index: Index, bits: int) -> None:
+    """May compile kernels: no user should wait for them."""
+    scan.use_compiled()
+    for query in np.zeros((1, bits // 8), np.uint8), np.ones((1, bits), np.float32):
+        index.search(query, 1)
+
+
+def preload(settings: ServiceSettings) -> int:
+    """Load what workers are to share, and leave nothing open; the number of items."""
+    with Index.open(settings.index) as index:
+        folder = model_for(index, settings.model and find_model(settings.model), pretrained_folders().values())
+        hasher = load_hasher(folder, digest(folder), settings.device, index.code_bits)
+        first_searches(index, hasher.bits)
+        return index.stats().items
+
+
+class BackgroundResult(Generic[T]):
+    """What is computed from all items, such as the number of each label: on request, if items have changed since.
+
+    On millions of items it takes seconds, on a server minutes. So it is computed in a thread of its own, for whose end
+    nothing waits; until then requests get the last result. After it there is a pause of several times its length, so
+    that an index that always changes is not always being read.
     """
 
-    WAIT = 2.0  # seconds that a request waits for a count
-    PAUSE = 10.0  # times the length of a count
+    WAIT = 2.0  # seconds that a request waits for it
+    PAUSE = 10.0  # times the length of a computation
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self._counts: list[tuple[str, int]] | None = None
+    def __init__(self, name: str, compute: Callable[[], T]) -> None:
+        self._name, self._compute = name, compute
+        self._result: T | None = None
         self._outdated, self._not_before = True, 0.0
         self._running: Future[None] | None = None
 
     def items_changed(self) -> None:
         self._outdated = True
 
-    async def most_frequent(self, limit: int) -> tuple[list[tuple[str, int]], bool]:
-        """Labels with their numbers of items; and whether they have been counted yet."""
+    async def get(self) -> T | None:
+        """The last result; None until there is one."""
         running = self._running
         if running is None and self._outdated and time.monotonic() >= self._not_before:
             running = self._running = Future()
-            threading.Thread(target=self._count, args=(running,), name="labels", daemon=True).start()
+            threading.Thread(target=self._run, args=(running,), name=self._name, daemon=True).start()
         if running is not None:
             await asyncio.wait([asyncio.wrap_future(running)], timeout=self.WAIT)
-        return (self._counts or [])[:limit], self._counts is not None
+        return self._result
 
-    def _count(self, running: Future[None]) -> None:
+    def _run(self, running: Future[None]) -> None:
         start = time.monotonic()
-        self._outdated = False  # before the count: a change during it may not be counted
+        self._outdated = False  # before the computation: a change during it may not be seen
         try:
-            self._counts = self._index.label_counts(MAX_LABELS)
+            self._result = self._compute()
         except Exception as error:  # such as a server that is down, or an index that a reload has closed
             self._outdated = True
-            logs.warning("labels not counted", error=str(error), expected=isinstance(error, KenthashError))
+            logs.warning(f"{self._name} not computed", error=str(error), expected=isinstance(error, KenthashError))
         self._not_before = time.monotonic() + self.PAUSE * (time.monotonic() - start)
         self._running = None
         running.set_result(None)
 
 
-class State:
+class ServedIndex:
     """The index that is served now."""
 
     def __init__(self, open_index: Callable[[], OpenIndex]) -> None:
@@ -151,11 +192,13 @@ class State:
 
     @contextmanager
     def use(self) -> Iterator[OpenIndex]:
-        with ExitStack() as stack:
-            with self._lock:  # or a reload could close it between the two lines
-                current = self._current
-                stack.enter_context(current.in_use())
+        with self._lock:  # or a reload could close it between the two lines
+            current = self._current
+            current.acquire()
+        try:
             yield current
+        finally:
+            current.release()
 
     def reload(self) -> None:
         """Whatever fails, fails before the change: then the old index stays."""
@@ -168,8 +211,8 @@ class State:
         self._current.retire()
 
 
-class Workers:
-    """A few threads for work that would hold up the event loop, with a limited number of jobs."""
+class SearchThreads:
+    """The threads that search, which would hold up the event loop, with a limited number of jobs."""
 
     def __init__(self, name: str, threads: int, max_jobs: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -200,29 +243,30 @@ class Workers:
 
 @dataclass(frozen=True)
 class Service:
-    settings: Settings
+    settings: ServiceSettings
     metrics: Metrics
-    searchers: Workers
+    searchers: SearchThreads
     upload_decoders: Decoders  # separate from the searchers: uploads must not delay searches
     thumbnail_decoders: Decoders  # of the index's own pictures: uploads must not delay these either
     thumbnails: Thumbnails
-    state: State
+    served: ServedIndex
 
     def close(self) -> None:
         self.upload_decoders.close()
         self.thumbnail_decoders.close()
-        self.state.close()
+        self.served.close()
         self.searchers.close()
 
 
-def make_service(settings: Settings) -> Service:
-    metrics = Metrics()
+def make_service(settings: ServiceSettings) -> Service:
+    metrics = Metrics(settings.metrics)
     max_waiting = 2 * settings.max_in_flight
-    uploads = Decoders(settings.threads, max_waiting, settings.upload_seconds)
-    thumbnails = Decoders(settings.threads, max_waiting, settings.thumbnail_seconds)
-    state = State(lambda: OpenIndex(settings, metrics, uploads))
-    searchers = Workers("search", settings.threads, max_waiting)
-    return Service(settings, metrics, searchers, uploads, thumbnails, Thumbnails(settings.thumbnail_bytes), state)
+    in_advance = settings.workers == 1  # they take more memory than a worker itself adds
+    uploads = Decoders(settings.threads, max_waiting, settings.upload_seconds, in_advance)
+    thumbnails = Decoders(settings.threads, max_waiting, settings.thumbnail_seconds, in_advance)
+    served = ServedIndex(lambda: OpenIndex(settings, metrics, uploads))
+    searchers = SearchThreads("search", settings.threads, max_waiting)
+    return Service(settings, metrics, searchers, uploads, thumbnails, Thumbnails(settings.thumbnail_bytes), served)
 
 
 def service_of(request: Request) -> Service:

@@ -37,13 +37,13 @@ async def watching(service: Service) -> AsyncIterator[None]:
 
 
 async def _watch(service: Service, requested: asyncio.Event) -> None:
-    target, state = service.settings.index, service.state
-    known_files, known_items = _files_state(target, state.current.folder), _items_state(target)
+    target, served = service.settings.index, service.served
+    known_files, known_items = _files_state(target, served.current.folder), _items_state(target)
     pause, retry_at = INTERVAL, math.inf
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(requested.wait(), INTERVAL)
-        files, items = _files_state(target, state.current.folder), _items_state(target)
+        files, items = _files_state(target, served.current.folder), _items_state(target)
         changed = requested.is_set() or files != known_files
         if changed or time.monotonic() >= retry_at:
             requested.clear()
@@ -57,7 +57,7 @@ async def _watch(service: Service, requested: asyncio.Event) -> None:
 async def _reload(service: Service) -> bool:
     """Whether it succeeded."""
     try:
-        await asyncio.to_thread(service.state.reload)
+        await asyncio.to_thread(service.served.reload)
     except Exception as error:
         service.metrics.reloads.labels("failed").inc()
         if isinstance(error, KenthashError):  # such as a model that is still being written
@@ -66,13 +66,13 @@ async def _reload(service: Service) -> bool:
             logs.failure("reload failed: the old index and model stay", error)
         return False
     service.metrics.reloads.labels("done").inc()
-    logs.info("reloaded", items=service.state.current.stats.items)
+    logs.info("reloaded", items=service.served.current.stats.items)
     return True
 
 
 async def _refresh(service: Service) -> bool:
     """Whether it succeeded; if not, the next check repeats it."""
-    with service.state.use() as current:
+    with service.served.use() as current:
         try:
             # By a thread that searches: each thread that uses an index keeps a connection with a cache of its own.
             await service.searchers.run(current.refresh)

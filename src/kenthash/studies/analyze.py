@@ -1,7 +1,8 @@
 """`kenthash analyze`: the paper's measures of one finished run.
 
-Of every run: how well its codes find classes and hardest labels. Of a run with proxies: GTSD and topology after the
-last epoch. Of a recorded run (`kenthash reproduce` makes them): flip rate and Chaos Index.
+Of every run: how well its codes find own pairs, and, where there are labels, classes and hardest labels. Of a run with
+proxies: GTSD and topology after the last epoch. Of a recorded run (`kenthash reproduce` makes them): flip rate and
+Chaos Index.
 """
 
 from dataclasses import replace
@@ -15,12 +16,16 @@ from kenthash.analysis.oscillation import PARTS, dynamics, kinematics
 from kenthash.analysis.precision import NEAREST, precision_at_nearest, precision_by_label_count
 from kenthash.analysis.subject import Subject
 from kenthash.analysis.topology import cosines, find_groups, nearest_proxy_cosine, read_groups, topologies
+from kenthash.codes import pack
 from kenthash.data.check import average_cooccurring_labels
+from kenthash.evaluation import instance_scores
 from kenthash.studies.outcome import mean
+from kenthash.studies.results import DIRECTIONS
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.training.checkpoint import FILE as CHECKPOINT
-from kenthash.training.record import has_record
+from kenthash.training.proxy_record import has_record
 from kenthash.training.run_folder import Run
+from kenthash.training.supervision import label_fault, measured
 
 
 def analyse(path: Path, data: Path | None = None, groups: Path | None = None, device: str = "auto") -> dict[str, Any]:
@@ -31,7 +36,6 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None, de
         run = replace(run, recipe=replace(run.recipe, data=str(data)))
     subject = Subject(run, run.source())
     dataset = subject.source.dataset
-    ap, hard = precision_by_label_count([subject])
     result: dict[str, Any] = {
         "method": run.recipe.method,
         "bits": run.recipe.bits,
@@ -39,15 +43,20 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None, de
         "protocol": run.recipe.protocol,
         "ties": "expected",
         "split": run.split.digest(),
-        "map_by_labels": {str(n): value for n, (value, _) in ap.items()},
-        "subordinate_precision_by_labels": {str(n): value for n, (value, _) in hard.items()},
+        "instance_recall": _own_pairs(subject),
     }
-    by_class: dict[str, Any] = {
-        "acl": average_cooccurring_labels(dataset.labels),
-        f"precision_at_{NEAREST}": precision_at_nearest(subject),
-    }
+    by_class: dict[str, Any] = {}
     left_out = []
-    if reason := _no_proxies(subject):
+    fault = label_fault(dataset.labels, subject.source.captions, run.split)
+    if fault:
+        left_out.append(f"mAP, and precision by labels and by class, are left out: {fault}")
+    else:
+        ap, hard = precision_by_label_count([subject])
+        result["map_by_labels"] = {str(n): value for n, (value, _) in ap.items()}
+        result["subordinate_precision_by_labels"] = {str(n): value for n, (value, _) in hard.items()}
+        by_class["acl"] = average_cooccurring_labels(dataset.labels)
+        by_class[f"precision_at_{NEAREST}"] = precision_at_nearest(subject)
+    if reason := fault or _no_proxies(subject):
         left_out.append(f"GTSD, cosines of proxies and topology are left out: {reason}")
     else:
         result |= _of_proxies(subject, find_groups(Path(run.recipe.data), groups))
@@ -68,12 +77,25 @@ def analyse(path: Path, data: Path | None = None, groups: Path | None = None, de
             "flip rate and Chaos Index are left out: the run has no record of its epochs: `kenthash reproduce` makes "
             "recorded runs of dsph and kdph"
         )
-    result["classes"] = {
-        name: {measure: float(values[c]) for measure, values in by_class.items()}
-        for c, name in enumerate(dataset.classes)
-    }
+    if by_class:
+        result["classes"] = {
+            name: {measure: float(values[c]) for measure, values in by_class.items()}
+            for c, name in enumerate(dataset.classes)
+        }
     plain: dict[str, Any] = _plain(result | {"left_out": left_out})
     return plain
+
+
+def _own_pairs(subject: Subject) -> dict[str, dict[str, float]]:
+    """Recall of own pairs by direction and k, among the query items alone, as `evaluate` has it."""
+    run, source = subject.run, subject.source
+    rows, _ = measured(subject.labels, source.captions, run.split)
+    outputs, own = run.outputs(source, rows), np.arange(len(rows))
+    image, text = pack(outputs.image), pack(outputs.text)
+    return {
+        direction: {str(k): value for k, value in instance_scores(*codes, own, own).recall.items()}
+        for direction, codes in {"i2t": (image, text), "t2i": (text, image)}.items()
+    }
 
 
 def _no_proxies(subject: Subject) -> str:
@@ -109,25 +131,28 @@ def _of_proxies(subject: Subject, groups: Path | None) -> dict[str, Any]:
 def as_text(result: dict[str, Any]) -> str:
     """Tables for a terminal."""
     basis = "{method}, {bits} bits, seed {seed}, protocol {protocol}, {ties} ties, split {split}.".format(**result)
-    ap, hard = result["map_by_labels"], result["subordinate_precision_by_labels"]
-    gaps = result.get("gtsd_by_labels", {})
-    rows: list[list[Value]] = [
-        [n, ap.get(n), hard[n], gaps.get(n, {}).get("gtsd"), gaps.get(n, {}).get("maximum")] for n in hard
-    ]
-    head = ["Labels", "mAP", "Subordinate P@50", "GTSD", "Max. score"]
-    sheets = [
-        Sheet(
-            head, rows, f"By number of labels, both directions; 8 is 8 or more for mAP and precision. {basis}", digits=3
-        )
-    ]
+    own = result["instance_recall"]
+    rows: list[list[Value]] = [[DIRECTIONS[d], *(f"{100 * value:.1f}" for value in own[d].values())] for d in own]
+    head = ["Own pairs", *(f"R@{k}" for k in own["i2t"])]
+    sheets = [Sheet(head, rows, f"In per cent, among the query items alone. {basis}")]
+    if "map_by_labels" in result:
+        ap, hard = result["map_by_labels"], result["subordinate_precision_by_labels"]
+        gaps = result.get("gtsd_by_labels", {})
+        rows = [[n, ap.get(n), hard[n], gaps.get(n, {}).get("gtsd"), gaps.get(n, {}).get("maximum")] for n in hard]
+        head = ["Labels", "mAP", "Subordinate P@50", "GTSD", "Max. score"]
+        caption = f"By number of labels, both directions; 8 is 8 or more for mAP and precision. {basis}"
+        sheets.append(Sheet(head, rows, caption, digits=3))
     if groups := result.get("groups"):
         rows = [[name, g["classes"], g["intra"], g["inter"], g["separation"]] for name, g in groups.items()]
         caption = "Cosines of class directions after the last epoch, within a group and to other groups."
         sheets.append(Sheet(["Group", "Classes", "Intra", "Inter", "Separation"], rows, caption, digits=3))
-    measures = list(next(iter(result["classes"].values())))
-    rows = [[name, *values.values()] for name, values in result["classes"].items()]
-    caption = "By class. ACL: mean number of other labels; flip rate: mean per epoch in the second half of training."
-    sheets.append(Sheet(["Class", *measures], rows, caption, digits=3))
+    if classes := result.get("classes"):
+        measures = list(next(iter(classes.values())))
+        rows = [[name, *values.values()] for name, values in classes.items()]
+        caption = (
+            "By class. ACL: mean number of other labels; flip rate: mean per epoch in the second half of training."
+        )
+        sheets.append(Sheet(["Class", *measures], rows, caption, digits=3))
     lines = [sheet.markdown() for sheet in sheets]
     if proxies := result.get("proxies"):
         lines.append(

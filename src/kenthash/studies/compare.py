@@ -5,30 +5,35 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kenthash.codes import MAX_BITS, check_bits
+from kenthash import __version__
+from kenthash.codes import check_bits
 from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
 from kenthash.encoders.pipeline import features_for
 from kenthash.errors import KenthashError, UsageError
-from kenthash.evaluation import per_query_ap
+from kenthash.evaluation import instance_scores
+from kenthash.evaluation.instances import INSTANCE_KS
 from kenthash.evaluation.real_valued import real_valued_map
-from kenthash.files import atomic_write, read_json
-from kenthash.methods import METHODS
+from kenthash.files import atomic_write, read_json, write_json
+from kenthash.methods import METHODS, ClosedForm
 from kenthash.progress import track
-from kenthash.studies.controls import CONTROLS, apply_control, has_faiss
+from kenthash.studies.controls import CONTROLS, CONTROLS_FILE, NEED_FAISS, REFERENCES, has_faiss, side_of
 from kenthash.studies.drawing import save
 from kenthash.studies.grid import Job, check_job, run_all
-from kenthash.studies.results import DIRECTIONS, Cell, Row, basis_of_test, cells_of, winners
+from kenthash.studies.published import beside_published
+from kenthash.studies.results import DIRECTIONS, TIES, Cell, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet
-from kenthash.studies.tables import comma_separated, draw_figure, latex, sheet_of
+from kenthash.studies.tables import OWN_PAIRS, comma_separated, draw_figure, latex, sheet_of
 from kenthash.studies.tuning import tuned_layers
 from kenthash.training.recipe import Recipe, make_recipe
+from kenthash.training.short_texts import unlearned_short_texts
+from kenthash.training.supervision import label_fault, measured
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,8 @@ def parse_methods(text: str) -> tuple[str, ...]:
     """`all` or names by commas, methods and controls alike. `all` is what the installed packages can make."""
     known = [*METHODS, *CONTROLS]
     if text == "all" and not has_faiss():
-        print("pq is left out: it needs faiss: pip install 'kenthash[study]'", file=sys.stderr)
-        known.remove("pq")
+        print(f"{', '.join(NEED_FAISS)}: left out: they need faiss: pip install 'kenthash[study]'", file=sys.stderr)
+        known = [name for name in known if name not in NEED_FAISS]
     names = known if text == "all" else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
@@ -70,9 +75,15 @@ def parse_bits(text: str) -> tuple[int, ...]:
 
 
 def compare(comparison: Comparison) -> Sheet:
-    """Make the missing runs, write table.md, table.tex, table.csv and the figure; returns the table.
+    """The table of `compare_sheets`."""
+    return compare_sheets(comparison)[0]
 
-    It also has the rows of what earlier comparisons into the same folder have made with the same settings.
+
+def compare_sheets(comparison: Comparison) -> list[Sheet]:
+    """Make the missing runs, write table.md, table.tex, table.csv and the figure; returns the table and, for data that
+    the paper has figures of, the paper's beside ours (`published.md` ...).
+
+    The table also has the rows of what earlier comparisons into the same folder have made with the same settings.
     """
     if own := {"data", "method", "bits", "seed"} & comparison.layer.keys():
         raise UsageError(
@@ -81,6 +92,10 @@ def compare(comparison: Comparison) -> Sheet:
     # What the methods share; `settings` are each method's own, and are checked with its runs.
     recipe = make_recipe({name: value for name, value in comparison.layer.items() if name != "settings"})
     features = features_for(comparison.data, recipe.encoder.spec)
+    comparison = replace(comparison, methods=_without_needs(comparison.methods, _label_fault(features, recipe)))
+    kinds = [METHODS[name] for name in comparison.methods if name in METHODS]
+    if note := unlearned_short_texts(kinds, features, recipe.encoder.named):
+        print(note, file=sys.stderr)
     rows = [  # the quick ones first: if one of them fails, it does so before the long part
         _control_row(name, features, comparison, recipe)
         for name in track([n for n in comparison.methods if n in CONTROLS] + _earlier_controls(comparison), "controls")
@@ -89,24 +104,54 @@ def compare(comparison: Comparison) -> Sheet:
     # At one length for all: the rates and weights of a method are the same numbers in its paper whatever the length.
     middle = sorted(comparison.bits)[len(comparison.bits) // 2]
     folder = comparison.out / "tuning"
-    layers = tuned_layers(folder, features.path, learned, middle, comparison.layer, comparison.tune)
+    trained = [name for name in learned if not issubclass(METHODS[name], ClosedForm)]  # others have nothing to tune
+    layers = dict.fromkeys(learned, comparison.layer)
+    layers |= tuned_layers(folder, features.path, trained, middle, comparison.layer, comparison.tune)
     jobs = {name: _jobs(name, layer, features, comparison) for name, layer in layers.items()}
     run_all([job for by_bits in jobs.values() for of_seeds in by_bits.values() for job in of_seeds])
     jobs |= _earlier_jobs(comparison, middle, features)
     for name, by_bits in jobs.items():
         cells = cells_of({b: [job.out for job in of_seeds] for b, of_seeds in by_bits.items()})
-        method = METHODS[name]
-        rows.append(Row(method.title, method.citation.rsplit(", ", 1)[-1], method.fidelity, cells))
+        method, length = METHODS[name], _fixed_bits(name, features)
+        reference = f"{length} bits" if length else method.citation.rsplit(", ", 1)[-1]
+        rows.append(Row(method.title, reference, method.fidelity, cells))
+    rows.sort(key=lambda row: row.fidelity != "control")  # above the methods; otherwise in their order
     return _write(rows, list(jobs), comparison, recipe, features)
+
+
+def _label_fault(features: FeaturePack, recipe: Recipe) -> str:
+    """Why labels are of no use, by the split of the first seed; "" where they are."""
+    split = make_split(len(features), 0, recipe.protocol, **vars(recipe.split))
+    return label_fault(features.dataset.labels, np.diff(features.text_offsets), split)
+
+
+def _without_needs(names: tuple[str, ...], fault: str) -> tuple[str, ...]:
+    """The methods that can be compared where labels are of no use; the others are named on standard error."""
+    needy = [name for name in names if name in METHODS and METHODS[name].needs_labels] if fault else []
+    if needy:
+        print(f"{', '.join(needy)}: left out: they need labels, and {fault}", file=sys.stderr)
+    if len(needy) == len(names):
+        others = ", ".join(name for name, method in METHODS.items() if not method.needs_labels)
+        raise UsageError(f"--methods {','.join(names)}: all of them need labels, and {fault}: choose from {others}")
+    return tuple(name for name in names if name not in needy)
+
+
+def _fixed_bits(name: str, features: FeaturePack) -> int | None:
+    """The length of a method that has only one, which stands in every column."""
+    method = METHODS[name]
+    return method.fixed_bits(features.text.shape[1]) if issubclass(method, ClosedForm) else None
 
 
 def _jobs(name: str, layer: dict[str, Any], features: FeaturePack, comparison: Comparison) -> dict[int, list[Job]]:
     """The runs of a method by length, one per seed."""
+    length = _fixed_bits(name, features)
+    if issubclass(METHODS[name], ClosedForm):  # what concerns training does not concern it
+        layer = {part: layer[part] for part in ("protocol", "split", "encoder") if part in layer}
     return {
         b: [
             Job(
-                comparison.run_folder / f"{name}-{b}-{seed}",
-                {**layer, "data": str(features.path), "method": name, "bits": b, "seed": seed},
+                comparison.run_folder / f"{name}-{length or b}-{seed}",
+                {**layer, "data": str(features.path), "method": name, "bits": length or b, "seed": seed},
             )
             for seed in range(comparison.seeds)
         ]
@@ -121,7 +166,7 @@ def _earlier_controls(comparison: Comparison) -> list[str]:
     except (OSError, UnicodeDecodeError):
         return []
     names = {row.get("method") for row in csv.DictReader(io.StringIO(text))} - set(comparison.methods)
-    return [name for name in CONTROLS if name in names and (name != "pq" or has_faiss())]
+    return [name for name in CONTROLS if name in names and (name not in NEED_FAISS or has_faiss())]
 
 
 def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) -> dict[str, dict[int, list[Job]]]:
@@ -145,7 +190,7 @@ def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) ->
 
 def _earlier_layer(name: str, comparison: Comparison, middle: int) -> dict[str, Any]:
     """The settings that the comparison would give a method, found by an earlier one where it is tuned."""
-    if not comparison.tune:
+    if not comparison.tune or issubclass(METHODS[name], ClosedForm):
         return comparison.layer
     record = comparison.out / "tuning" / f"{name}-{middle}.json"
     tuned = read_json(record) if record.is_file() else {"scores": []}
@@ -156,38 +201,46 @@ def _earlier_layer(name: str, comparison: Comparison, middle: int) -> dict[str, 
 
 
 def _control_row(name: str, features: FeaturePack, comparison: Comparison, recipe: Recipe) -> Row:
+    """A control that ranks by real values, fitted on the training items of each split."""
+    labels, captions = features.dataset.labels, np.diff(features.text_offsets)
     cells = {}
-    real = False
     for b in comparison.bits:
-        scores: dict[str, list[Any]] = {direction: [] for direction in DIRECTIONS}
+        maps: dict[str, list[float]] = {direction: [] for direction in DIRECTIONS}
+        recalls: dict[str, list[dict[int, float]]] = {direction: [] for direction in DIRECTIONS}
         for seed in range(comparison.seeds):
             split = make_split(len(features), seed, recipe.protocol, **vars(recipe.split))
-            query, database = apply_control(name, features, split, b)
-            labels = features.dataset.labels[split.query], features.dataset.labels[split.database]
-            for direction, pair in (("i2t", (query.image, database.text)), ("t2i", (query.text, database.image))):
-                real = pair[0].dtype != np.uint8
-                score: Any = real_valued_map if real else per_query_ap
-                scores[direction].append(score(*pair, *labels))
-        for direction, values in scores.items():
-            if real:
-                cells[direction, b] = Cell(tuple(values), tuple(values))
-            else:
-                cells[direction, b] = Cell(tuple(float(np.nanmean(v)) for v in values), ap=np.concatenate(values))
-    signs = f"{min(features.text.shape[1], MAX_BITS)} bits"
-    reference = {"cosine": "float, no code", "sign": signs, "pq": "real, same bytes"}
-    return Row(name, reference.get(name, "control"), "control", cells)
+            rows, found = measured(labels, captions, split)
+            apply = CONTROLS[name](side_of(features, split.train[captions[split.train] > 0]), b, seed)
+            query, own = apply(side_of(features, rows)), np.arange(len(rows))
+            by_labels = None if label_fault(labels, captions, split) else apply(side_of(features, found)).items
+            for direction, (asks, answers) in (("i2t", ("image", "text")), ("t2i", ("text", "image"))):
+                vectors = getattr(query.queries, asks)
+                recalls[direction].append(instance_scores(vectors, getattr(query.items, answers), own, own).recall)
+                if by_labels is not None:
+                    maps[direction].append(
+                        real_valued_map(vectors, getattr(by_labels, answers), labels[rows], labels[found])
+                    )
+        for direction in DIRECTIONS:
+            of_seeds = {k: tuple(recall[k] for recall in recalls[direction]) for k in INSTANCE_KS}
+            cells[direction, b] = Cell(tuple(maps[direction]), tuple(maps[direction]), recalls=of_seeds)
+    return Row(name, REFERENCES[name], "control", cells)
 
 
 def _write(
     rows: Sequence[Row], learned: Sequence[str], comparison: Comparison, recipe: Recipe, features: FeaturePack
-) -> Sheet:
+) -> list[Sheet]:
     won = winners(rows)
     several = f"mean ± deviation over seeds 0 to {comparison.seeds - 1}"
+    fault = _label_fault(features, recipe)
     note = (
-        f"{features.dataset.name}, {len(features):,} items; mAP@ALL, expected ties, "
+        f"{features.dataset.name}, {len(features):,} items; {'' if fault else 'mAP@ALL, '}expected ties, "
         f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings per "
-        "method tried on validation. `real`: the same outputs before signing."
+        "method tried on validation."
     )
+    note += (
+        f" Figures by shared labels are left out: {fault}." if fault else " `real`: the same outputs before signing."
+    )
+    note += f" {OWN_PAIRS}"
     if changed := ", ".join(_assignments(comparison.layer)):
         note += f" Set for all: {changed}."
     if bold := basis_of_test(rows):
@@ -201,11 +254,51 @@ def _write(
         "table.tex": latex(rows, comparison.bits, won),
         "table.csv": comma_separated(rows, comparison.bits),
     }
+    sheets = [sheet]
+    if not fault and (published := beside_published(rows, comparison.bits, features.dataset.name, len(features))):
+        sheets.append(published)
+        forms |= {f"{published.name}.{form}": text for form, text in published.forms().items()}
     for name, text in forms.items():
         with atomic_write(comparison.out / name, "w") as stream:
             stream.write(text)
     save(draw_figure(rows, comparison.bits), comparison.out / "figure")
-    return sheet
+    _write_controls([row for row in rows if row.name in CONTROLS], comparison, recipe, features)
+    return sheets
+
+
+def _write_controls(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features: FeaturePack) -> None:
+    """`controls.json`: the figures of the real-valued controls, which have no runs, and the rules that they were
+    measured by, for `kenthash leaderboard`."""
+    if not rows:
+        return
+    splits = [
+        make_split(len(features), seed, recipe.protocol, **vars(recipe.split)) for seed in range(comparison.seeds)
+    ]
+    record = {
+        "data": str(features.path),
+        "data_digest": features.dataset.digest(),
+        "protocol": recipe.protocol,
+        "ties": TIES,
+        "code_version": __version__,
+        "splits": {str(seed): split.digest() for seed, split in enumerate(splits)},
+        "controls": {
+            row.name: {
+                str(b): {
+                    direction: {
+                        "map": [round(value, 6) for value in row.cells[direction, b].maps],
+                        "instance_recall": {
+                            str(k): [round(value, 6) for value in values]
+                            for k, values in row.cells[direction, b].recalls.items()
+                        },
+                    }
+                    for direction in DIRECTIONS
+                }
+                for b in comparison.bits
+            }
+            for row in rows
+        },
+    }
+    write_json(comparison.out / CONTROLS_FILE, record)
 
 
 def _assignments(layer: dict[str, Any], section: str = "") -> Iterator[str]:

@@ -1,14 +1,13 @@
-"""What a user would take instead of a learned hash, on the same vectors, fitted on the training items without labels.
+"""Controls that rank by real values, on the same vectors, fitted on the training items without labels.
 
     cosine    float cosine of the vectors themselves, the image tower mapped onto the text tower by ridge regression
-              where the two do not share a space
-    sign      the signs of those mapped vectors, centred: as many bits as the tower has dimensions, at most 1,024
-    lsh       random hyperplanes (Charikar, STOC 2002)
-    cca-itq   canonical correlation analysis of the two towers, then the rotation that costs least in signing
-              (Gong & Lazebnik, CVPR 2011)
     pq        product quantisation to the same number of bytes, asymmetric distance (Jégou et al., TPAMI 2011)
+    rabitq    RaBitQ: one bit per dimension and 8 bytes of factors per item, asymmetric inner product, of the vectors
+              reduced to as many dimensions as the code has bits (Gao & Long, SIGMOD 2024)
 
-`lsh`, `cca-itq` and `sign` give codes; `cosine` and `pq` rank by real values, and tables say so.
+None of them has codes to compare by Hamming distance: an item of `pq` is a list of centroids, and of two items of
+`rabitq` with the same bits one is nearer by its factors. So they are controls of tables, which call their figures real,
+and no models to index by. Controls with codes are methods (`methods/closed_form.py`).
 """
 
 import importlib.util
@@ -19,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.codes import MAX_BITS, Codes, pack
 from kenthash.data.pack import FeaturePack
-from kenthash.data.splits import Split
 from kenthash.errors import KenthashError
+from kenthash.methods.closed_form import Matrix, aligned
 
-Matrix = NDArray[np.float32]
-RIDGE = 1.0  # times the mean eigenvalue of the image tower's covariance; flat between 0.1 and 10
+CONTROLS_FILE = "controls.json"  # what a comparison keeps of them
+NEED_FAISS = ("pq", "rabitq")
+LONGEST = 4.0  # more than the length that RaBitQ gives a decoded vector of unit length
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What is compared for one part of the split: codes, or real vectors by cosine."""
+    """What is compared, by cosine: the vectors of some items as they ask, and as they are found."""
 
-    image: Codes | Matrix
-    text: Codes | Matrix
+    queries: Side
+    items: Side
 
 
-Control = Callable[[Side, tuple[Side, ...], int, int], tuple[Ranked, ...]]
+Apply = Callable[[Side], Ranked]
+Control = Callable[[Side, int, int], Apply]  # fitted on a side, for so many bits, with a seed
 
 
 def side_of(features: FeaturePack, rows: NDArray[np.int64]) -> Side:
@@ -52,124 +52,101 @@ def side_of(features: FeaturePack, rows: NDArray[np.int64]) -> Side:
     return Side(np.asarray(features.image[rows], np.float32), np.asarray(features.text[texts], np.float32))
 
 
-def apply_control(name: str, features: FeaturePack, split: Split, bits: int) -> tuple[Ranked, Ranked]:
-    """(query, database) of a control fitted on the split's training items."""
-    fit = side_of(features, split.train)
-    parts = (side_of(features, split.query), side_of(features, split.database))
-    query, database = CONTROLS[name](fit, parts, bits, split.seed)
-    return query, database
+def cosine(fit: Side, bits: int, seed: int) -> Apply:
+    into_one_space = in_one_space(fit)
+
+    def apply(side: Side) -> Ranked:
+        vectors = into_one_space(side)
+        return Ranked(vectors, vectors)
+
+    return apply
 
 
-def _aligned(fit: Side, parts: tuple[Side, ...]) -> tuple[Side, tuple[Side, ...]]:
-    """Image vectors mapped to the text tower by ridge regression, all centred on the training items."""
-    image_mean, text_mean = fit.image.mean(axis=0), fit.text.mean(axis=0)
-    x, t = fit.image - image_mean, fit.text - text_mean
-    gram = x.T @ x
-    weight = RIDGE * np.trace(gram) / len(gram)
-    mapping = np.linalg.solve(gram + weight * np.eye(len(gram), dtype=np.float32), x.T @ t).astype(np.float32)
+def pq(fit: Side, bits: int, seed: int) -> Apply:
+    """Items as one of 256 centroids in each of bits/8 slices, queries as they are. Fewer training vectors than that
+    give fewer centroids, a power of two.
 
-    def apply(side: Side) -> Side:
-        return Side(_unit((side.image - image_mean) @ mapping), _unit(side.text - text_mean))
-
-    return apply(fit), tuple(apply(side) for side in parts)
-
-
-def _unit(vectors: Matrix) -> Matrix:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
-
-
-def cosine(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    return tuple(Ranked(side.image, side.text) for side in _aligned(fit, parts)[1])
-
-
-def sign(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    kept = min(fit.text.shape[1], MAX_BITS)
-
-    def code(vectors: Matrix) -> Codes:
-        """To whole bytes with bits that all items share, which no distance sees."""
-        return pack(np.pad(vectors[:, :kept], ((0, 0), (0, -kept % 8))))
-
-    return tuple(Ranked(code(side.image), code(side.text)) for side in _aligned(fit, parts)[1])
-
-
-def lsh(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    planes = np.random.default_rng(seed).standard_normal((fit.text.shape[1], bits)).astype(np.float32)
-    return tuple(Ranked(pack(side.image @ planes), pack(side.text @ planes)) for side in _aligned(fit, parts)[1])
-
-
-def cca_itq(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    """Whiten both towers, keep the `bits` most correlated directions weighted by their correlation, rotate, sign."""
-    image, image_map = _whitened(fit.image)
-    text, text_map = _whitened(fit.text)
-    u, correlation, vt = np.linalg.svd(image.T @ text / len(image))
-    kept = min(bits, len(correlation))
-    scale = correlation[:kept]
-
-    def project(side: Side) -> Side:
-        return Side(
-            np.asarray(image_map(side.image) @ u[:, :kept] * scale, np.float32),
-            np.asarray(text_map(side.text) @ vt[:kept].T * scale, np.float32),
-        )
-
-    learned = project(fit)
-    rotation = _itq(np.concatenate([learned.image, learned.text]), bits, seed)
-    sides = (project(side) for side in parts)
-    return tuple(Ranked(pack(side.image @ rotation), pack(side.text @ rotation)) for side in sides)
-
-
-def _whitened(vectors: Matrix, floor: float = 1e-3) -> tuple[Matrix, Callable[[Matrix], Matrix]]:
-    mean = vectors.mean(axis=0)
-    values, axes = np.linalg.eigh(np.cov(vectors - mean, rowvar=False))
-    whiten = axes / np.sqrt(values + floor * values.max())
-
-    def apply(rows: Matrix) -> Matrix:
-        return np.asarray((rows - mean) @ whiten, np.float32)
-
-    return apply(vectors), apply
-
-
-def _itq(vectors: Matrix, bits: int, seed: int, rounds: int = 50) -> Matrix:
-    """The matrix [d, bits] with orthonormal rows that loses least in signing: alternate B = sign(VR) and the
-    orthogonal Procrustes solution R for that B."""
-    rng = np.random.default_rng(seed)
-    rotation = np.linalg.qr(rng.standard_normal((bits, vectors.shape[1])))[0].T
-    for _ in range(rounds):
-        signs = np.where(vectors @ rotation >= 0, 1.0, -1.0)
-        u, _, vt = np.linalg.svd(vectors.T @ signs, full_matrices=False)
-        rotation = u @ vt
-    return np.asarray(rotation, np.float32)
-
-
-def pq(fit: Side, parts: tuple[Side, ...], bits: int, seed: int) -> tuple[Ranked, ...]:
-    """Database vectors as one of 256 centroids in each of bits/8 slices, queries as they are. Fewer training vectors
-    than that give fewer centroids, a power of two.
-
-    The database side is decoded before it is compared: that is the asymmetric distance, written plainly.
+    Items are decoded before they are compared: that is the asymmetric distance, written plainly.
     """
-    faiss = _faiss()
-    learned, (query, database) = _aligned(fit, parts)
-    both = np.concatenate([learned.image, learned.text])
+    into_one_space, both = _both(fit)
     slices = bits // 8
     width = -(-both.shape[1] // slices) * slices  # padded with zeros to whole slices
 
     def padded(vectors: Matrix) -> Matrix:
         return np.pad(vectors, ((0, 0), (0, width - vectors.shape[1])))
 
-    quantiser = faiss.ProductQuantizer(width, slices, min(8, len(both).bit_length() - 1))
+    quantiser = load_faiss("the control pq").ProductQuantizer(width, slices, min(8, len(both).bit_length() - 1))
     quantiser.cp.seed = seed + 1
     quantiser.train(padded(both))
 
     def decoded(vectors: Matrix) -> Matrix:
         return np.asarray(quantiser.decode(quantiser.compute_codes(padded(vectors))), np.float32)
 
-    return Ranked(padded(query.image), padded(query.text)), Ranked(decoded(database.image), decoded(database.text))
+    return _with_items(into_one_space, padded, decoded)
 
 
-def _faiss() -> Any:
+def rabitq(fit: Side, bits: int, seed: int) -> Apply:
+    """The principal directions of the training vectors, turned at random, which the estimate of RaBitQ relies on.
+
+    Of a query q and an item o it estimates ⟨q, o⟩ ≈ ⟨q − c, ô − c⟩ + ⟨q, c⟩ + ⟨o, c⟩ − ⟨c, c⟩, ô the decoded item and c
+    the centre. For one query that is the inner product of (q, 1) with (ô − c, ⟨o, c⟩ − ⟨ô − c, c⟩) and a constant; a
+    further dimension makes all items equally long, so that cosines rank like inner products.
+    """
+    into_one_space, both = _both(fit)
+    kept = min(bits, both.shape[1])
+    axes = np.linalg.eigh(both.T @ both)[1][:, ::-1][:, :kept]
+    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((kept, kept)))[0]
+    weight = np.asarray(axes @ turn, np.float32)
+    faiss = load_faiss("the control rabitq")
+    quantiser = faiss.IndexRaBitQ(kept, faiss.METRIC_INNER_PRODUCT)
+    quantiser.train(both @ weight)
+    centre = faiss.vector_to_array(quantiser.center)
+
+    def asking(vectors: Matrix) -> Matrix:
+        return np.hstack([vectors @ weight, np.tile(np.array([[1, 0]], np.float32), (len(vectors), 1))])
+
+    def decoded(vectors: Matrix) -> Matrix:
+        given = vectors @ weight
+        moved = quantiser.sa_decode(quantiser.sa_encode(given)) - centre
+        items = np.hstack([moved, ((given - moved) @ centre)[:, None]])
+        rest = np.maximum(LONGEST**2 - np.square(items).sum(axis=1), 0)
+        return np.hstack([items, np.sqrt(rest)[:, None]]).astype(np.float32)
+
+    return _with_items(into_one_space, asking, decoded)
+
+
+def in_one_space(fit: Side) -> Callable[[Side], Side]:
+    of_image, of_text = aligned(fit.image, fit.text)
+    return lambda side: Side(_unit(of_image(side.image)), _unit(of_text(side.text)))
+
+
+def _both(fit: Side) -> tuple[Callable[[Side], Side], Matrix]:
+    """The map into one space, and the training vectors of both towers in it."""
+    into_one_space = in_one_space(fit)
+    learned = into_one_space(fit)
+    return into_one_space, np.concatenate([learned.image, learned.text])
+
+
+def _with_items(
+    into_one_space: Callable[[Side], Side], asking: Callable[[Matrix], Matrix], found: Callable[[Matrix], Matrix]
+) -> Apply:
+    def apply(side: Side) -> Ranked:
+        vectors = into_one_space(side)
+        queries, items = ((how(vectors.image), how(vectors.text)) for how in (asking, found))
+        return Ranked(Side(*queries), Side(*items))
+
+    return apply
+
+
+def _unit(vectors: Matrix) -> Matrix:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
+
+
+def load_faiss(what: str) -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise KenthashError("the control `pq` needs faiss: pip install 'kenthash[study]', or leave it out") from error
+        raise KenthashError(f"{what} needs faiss: pip install 'kenthash[study]', or leave it out") from error
     return faiss
 
 
@@ -177,4 +154,5 @@ def has_faiss() -> bool:
     return importlib.util.find_spec("faiss") is not None
 
 
-CONTROLS: dict[str, Control] = {"cosine": cosine, "sign": sign, "lsh": lsh, "cca-itq": cca_itq, "pq": pq}
+CONTROLS: dict[str, Control] = {"cosine": cosine, "pq": pq, "rabitq": rabitq}
+REFERENCES = {"cosine": "float, no code", "pq": "real, same bytes", "rabitq": "real, 8 bytes more"}

@@ -52,7 +52,11 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     missing = [job for job in jobs if not job.done]
     if not missing:
         return {}
-    context = multiprocessing.get_context("spawn")
+    # A fork server imports PyTorch once for all workers of this process; where there is none (Windows), each does.
+    context = multiprocessing.get_context(
+        "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    )
+    context.set_forkserver_preload(["kenthash.training.train", "kenthash.training.evaluate"])
     failures: dict[Path, str] = {}
     with (
         _raising_on_sigterm(),

@@ -1,4 +1,4 @@
-"""What a target of `kenthash reproduce` comes to: tables, pictures, and sentences with the numbers in them."""
+"""What a target of `kenthash reproduce` comes to: tables, plots, and sentences with the numbers in them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class LeftOut(UsageError):
 
 
 @dataclass(frozen=True)
-class Picture:
+class Plot:
     name: str  # the stem of its files
     figure: Figure | None  # None where the files are there already
     caption: str
@@ -32,19 +32,22 @@ class Outcome:
     paper: str  # what the paper says of it
     seen: list[str]  # sentences with computed numbers
     sheets: list[Sheet]
-    pictures: list[Picture] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
     has_tables: bool = False  # their files are there already
 
     def write(self, folder: Path) -> None:
-        """Every table as .md, .tex and .csv and every picture as .png and .svg."""
+        """Every table as .md, .tex and .csv and every plot as .png and .svg."""
         for sheet in [] if self.has_tables else self.sheets:
-            forms = {"md": sheet.markdown(), "tex": sheet.latex(), "csv": sheet.comma_separated()}
-            for suffix, text in forms.items():
+            for suffix, text in sheet.forms().items():
                 with atomic_write(folder / f"{sheet.name}.{suffix}", "w") as stream:
                     stream.write(text)
-        for picture in self.pictures:
-            if picture.figure is not None:
-                save(picture.figure, folder / picture.name)
+        for plot in self.plots:
+            if plot.figure is not None:
+                save(plot.figure, folder / plot.name)
+
+    def to_json(self) -> dict[str, object]:
+        """What it comes to, for `--json`."""
+        return {"target": self.target, "seen": self.seen, "tables": [sheet.to_json() for sheet in self.sheets]}
 
     def text(self) -> str:
         """For a terminal."""

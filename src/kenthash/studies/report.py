@@ -48,7 +48,7 @@ points; against it stands KDPH, whose proxies are Kent distributions.</p>
 
 def _section(study: Study, outcome: Outcome, number: int) -> str:
     folder = study.out / outcome.target
-    figures = [_figure(folder / f"{picture.name}.svg", picture.caption) for picture in outcome.pictures]
+    figures = [_figure(folder / f"{plot.name}.svg", plot.caption) for plot in outcome.plots]
     seen = "".join(f"<li>{_prose(line)}</li>" for line in outcome.seen)
     tables = "".join(f'<div class="scroll" tabindex="0">{sheet.html()}</div>' for sheet in outcome.sheets)
     return f"""<section id="{outcome.target}">

@@ -1,8 +1,7 @@
 """The figures of a comparison: per method, length and direction, over seeds."""
 
-import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,37 +9,65 @@ import numpy as np
 from kenthash.errors import DataError
 from kenthash.evaluation import PairedTest, SeedTest, holm, paired_test, seed_test
 from kenthash.evaluation.measures import Scores
-from kenthash.files import read_json
+from kenthash.files import load_npz, read_json
 
 SIGNIFICANT = 0.05
 TIES = "expected"
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
+MEAN = "mean"  # of both directions
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one length in one direction. Without per-query scores (a real-valued control) it is not tested."""
+    """One method at one length in one direction. Figures by shared labels and of own pairs stand beside each other and
+    are never mixed; where the data has no labels, there are no `maps`. Without per-query scores (a real-valued control)
+    it is not tested."""
 
     maps: tuple[float, ...]  # one per seed
     real: tuple[float, ...] = ()  # the same outputs before signing
     ap: Scores | None = None  # per query, seeds one after another
+    recalls: dict[int, tuple[float, ...]] = field(default_factory=dict)  # recall@k of own pairs by k, one per seed
 
     @property
     def mean(self) -> float:
-        return float(np.mean(self.maps))
+        return _mean(self.maps)
 
     @property
     def deviation(self) -> float:
-        return float(np.std(self.maps, ddof=1)) if len(self.maps) > 1 else 0.0
+        return _deviation(self.maps)
 
     @property
     def real_mean(self) -> float:
-        return float(np.mean(self.real)) if self.real else float("nan")
+        return _mean(self.real)
+
+    def recall_mean(self, k: int) -> float:
+        return _mean(self.recalls.get(k, ()))
+
+    def recall_deviation(self, k: int) -> float:
+        return _deviation(self.recalls.get(k, ()))
 
     def text(self, bold: bool = False) -> str:
-        """The mean, with its deviation where there are several seeds."""
+        """mAP: the mean, with its deviation where there are several seeds."""
+        if not self.maps:
+            return ""
         text = f"{self.mean:.4f}" + (f" ± {self.deviation:.4f}" if len(self.maps) > 1 else "")
         return f"**{text}**" if bold else text
+
+    def recall_text(self, k: int) -> str:
+        """Recall@k of own pairs in per cent."""
+        values = self.recalls.get(k, ())
+        if not values:
+            return ""
+        mean, deviation = 100 * self.recall_mean(k), 100 * self.recall_deviation(k)
+        return f"{mean:.1f}" + (f" ± {deviation:.1f}" if len(values) > 1 else "")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 Cells = dict[tuple[str, int], Cell]  # by (direction, bits)
@@ -71,6 +98,27 @@ def by_seed(cells: Cells, bits: int) -> list[float]:
     return [float(np.mean(maps)) for maps in zip(*(cells[d, bits].maps for d in DIRECTIONS), strict=True)]
 
 
+def with_mean(cells: Cells) -> Cells:
+    """The cells, and of each length that has both directions their mean, seed by seed, as the direction `MEAN`."""
+    pairs = {b: [cells.get((direction, b)) for direction in DIRECTIONS] for _, b in cells}
+    means = {(MEAN, b): mean_cell([cell for cell in pair if cell]) for b, pair in pairs.items() if all(pair)}
+    return cells | means
+
+
+def mean_cell(pair: Sequence[Cell]) -> Cell:
+    """The mean of both directions of each seed. It has no scores by query and is not tested."""
+    ks = set.intersection(*(set(cell.recalls) for cell in pair))
+    return Cell(
+        maps=_means([cell.maps for cell in pair]),
+        real=_means([cell.real for cell in pair]),
+        recalls={k: _means([cell.recalls[k] for cell in pair]) for k in sorted(ks)},
+    )
+
+
+def _means(of_directions: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(float(np.mean(values)) for values in zip(*of_directions, strict=True))
+
+
 def _cell(runs: Sequence[Path], direction: str) -> Cell:
     metrics = [read_json(run / "metrics.json") for run in runs]
     for run, m in zip(runs, metrics, strict=True):
@@ -78,19 +126,23 @@ def _cell(runs: Sequence[Path], direction: str) -> Cell:
             raise DataError(
                 f"{run}: was evaluated with {m['ties']} ties: evaluate it again with `kenthash evaluate {run}`"
             )
+    figures = [m[direction] for m in metrics]
+    by_labels = all("map" in figure for figure in figures)
+    own = [figure.get("instance_recall", {}) for figure in figures]  # runs of earlier versions have none
+    shared_ks = set.intersection(*(set(recall) for recall in own)) if own else set()
     return Cell(
-        maps=tuple(m[direction]["map"] for m in metrics),
-        real=tuple(m["real_valued_map"][direction] for m in metrics),
-        ap=np.concatenate([_per_query(run, direction) for run in runs]),
+        maps=tuple(figure["map"] for figure in figures) if by_labels else (),
+        real=tuple(m["real_valued_map"][direction] for m in metrics if m.get("real_valued_map")),  # submissions: none
+        ap=np.concatenate([_per_query(run, direction) for run in runs]) if by_labels else None,
+        recalls={int(k): tuple(recall[k] for recall in own) for k in sorted(shared_ks, key=int)},
     )
 
 
 def _per_query(run: Path, direction: str) -> Scores:
     path = run / "per_query_ap.npz"
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return np.asarray(stored[direction])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        return load_npz(path)[direction]
+    except (ValueError, KeyError) as error:
         raise DataError(
             f"{path}: not the scores of a run: {error}; write them again with `kenthash evaluate {run}`"
         ) from error

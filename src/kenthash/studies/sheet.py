@@ -61,6 +61,16 @@ class Sheet:
             writer.writerow([_plain(value) for value in row])
         return stream.getvalue()
 
+    def forms(self) -> dict[str, str]:
+        """The table as files, by their suffix."""
+        return {"md": self.markdown(), "tex": self.latex(), "csv": self.comma_separated()}
+
+    def to_json(self) -> dict[str, object]:
+        """Its name, caption and rows, each row by the names of the columns; numbers that are words, as those with a
+        deviation, stay words."""
+        rows = [dict(zip(self.head, map(_json, row), strict=True)) for row in self.rows]
+        return {"name": self.name, "caption": self.caption, "rows": rows}
+
     def html(self) -> str:
         kinds = ["n" if self._numeric(column) else "w" for column in range(len(self.head))]
         head = "".join(
@@ -100,6 +110,12 @@ def _plain(value: Value) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return f"{value:.6f}" if isinstance(value, float) else str(value).replace("**", "")
+
+
+def _json(value: Value) -> Value:
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 6)
+    return value.replace("**", "") if isinstance(value, str) else value
 
 
 def _html(word: str) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from kenthash.analysis.cooccurrence import Classes, high_and_low
@@ -19,11 +20,12 @@ from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
 from kenthash.encoders.pipeline import features_for
 from kenthash.evaluation.inputs import Labels
-from kenthash.methods import METHODS
+from kenthash.methods import METHODS, ClosedForm
 from kenthash.studies.grid import Job, run_all
 from kenthash.training.recipe import Recipe, make_recipe
 from kenthash.training.run_folder import Run
 from kenthash.training.sources import FeatureSource
+from kenthash.training.supervision import label_fault
 
 BASELINE, METHOD = "dsph", "kdph"  # the pair of the paper's analyses: point proxies and Kent proxies
 PAIR = (BASELINE, METHOD)
@@ -38,6 +40,7 @@ class Study:
     seeds: int
     epochs: int
     groups_file: Path | None = None
+    other: Path | None = None  # a second data set, which `transfer` asks the models of the first
 
     @property
     def length(self) -> int:
@@ -60,6 +63,11 @@ class Study:
         return self.features.dataset.labels
 
     @cached_property
+    def label_fault(self) -> str:
+        """Why labels are of no use, by the split of the first seed; "" where they are."""
+        return label_fault(self.labels, np.diff(self.features.text_offsets), make_split(len(self.labels), 0))
+
+    @cached_property
     def sides(self) -> dict[str, Classes]:
         """The classes with most and those with fewest co-occurring labels."""
         return dict(zip(("high", "low"), high_and_low(self.labels), strict=True))
@@ -70,7 +78,9 @@ class Study:
         return None if path is None else read_groups(path, self.classes)
 
     def job(self, name: str, bits: int, seed: int, layer: dict[str, Any], record: bool = False) -> Job:
-        own = {"data": str(self.features.path), "bits": bits, "seed": seed, "epochs": self.epochs}
+        own = {"data": str(self.features.path), "bits": bits, "seed": seed}
+        if not issubclass(METHODS[layer.get("method", Recipe.method)], ClosedForm):  # which is fitted, not trained
+            own["epochs"] = self.epochs
         return Job(self.out / "runs" / f"{name}-{bits}-{seed}", asdict(make_recipe(layer, own)), record=record)
 
     def pair_jobs(self, bits: Sequence[int]) -> list[Job]:
@@ -115,4 +125,6 @@ class Study:
         """What to type to make a target again."""
         words = ["kenthash", "reproduce", target, "--data", str(self.data), "--out", str(self.out)]
         words += ["--bits", ",".join(map(str, self.bits)), "--seeds", str(self.seeds), "--epochs", str(self.epochs)]
-        return shlex.join(words + (["--groups", str(self.groups_file)] if self.groups_file else []))
+        for option, path in (("--groups", self.groups_file), ("--other", self.other)):
+            words += [option, str(path)] if path else []
+        return shlex.join(words)

@@ -26,7 +26,7 @@ def save_checkpoint(
     best: dict[str, Tensor],
     progress: dict[str, Any],
 ) -> None:
-    """`progress` is plain JSON: epochs done, history, the recipe's fingerprint."""
+    """`progress` is plain JSON: epochs done, history, the digest of the recipe."""
     tensors = {f"module.{name}": value for name, value in modules.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in best.items()}
     for key, optimizer in optimizers.items():

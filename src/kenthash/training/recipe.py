@@ -6,7 +6,7 @@ again from that file gives the same run.
 """
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +23,8 @@ from kenthash.methods.base import settings_of
 from kenthash.model.config import HeadConfig
 from kenthash.validation import checked
 
+ChooseBy = Literal["map", "recall", "both"]
+Bits = Annotated[int, AfterValidator(check_bits)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -39,9 +41,18 @@ class SplitSizes:
 
 @dataclass(frozen=True)
 class EncoderRecipe:
-    spec: str = "light"  # used where DATA is pictures; a feature pack brings its own vectors
+    # Used where DATA is pictures; a feature pack brings its own vectors. Any but the default also names the encoder of
+    # further texts, as short ones, for a pack that does not say its own.
+    spec: str = "light"
     trainable: bool = False
     lr: NotNegative = 1e-5
+    frozen_epochs: Annotated[int, Field(ge=0)] = 0  # the first ones, in which the heads learn alone, on frozen vectors
+    chunk: Annotated[int, Field(ge=0)] = 0  # pairs encoded at once in a step, to save memory; 0 is the whole batch
+
+    @property
+    def named(self) -> str:
+        """The spec where one has been given: every resolved recipe has one, and this one is not the default."""
+        return "" if self.spec == EncoderRecipe.spec else self.spec
 
 
 @dataclass(frozen=True)
@@ -58,19 +69,33 @@ class OptimizerRecipe:
 
 
 @dataclass(frozen=True)
+class Lacking:
+    """What is taken from the training items, for studies (`training/lacking.py`)."""
+
+    labels: BelowOne = 0.0  # the share of their labels
+    captions: BelowOne = 0.0  # the share of them that has no captions
+    pictures: BelowOne = 0.0  # the share of them that has no picture, and is left out
+    classes: list[str] = field(default_factory=list)  # training sees no item that has one of these labels
+
+
+@dataclass(frozen=True)
 class Recipe:
     data: str = ""  # a feature pack, or a folder that a reader knows
-    method: str = "kaph"
-    bits: Annotated[int, AfterValidator(check_bits)] = 64
+    method: str = "kcph"
+    bits: Bits = 64
+    nested: list[Bits] = field(default_factory=list)  # shorter lengths, of which the first bits of a code are codes too
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0  # what a saved split can hold
     protocol: Protocol = "honest"
+    choose_by: ChooseBy = "map"  # of which figures on validation the mean is the best epoch's; recall is of own pairs
     split: SplitSizes = SplitSizes()
     encoder: EncoderRecipe = EncoderRecipe()
     head: HeadConfig = field(default_factory=HeadConfig)
+    start: str = ""  # a model, or the name of a pretrained one, from whose heads training goes on; their width is kept
     epochs: Annotated[int, Field(ge=1)] = 20
     batch: Annotated[int, Field(ge=2)] = 128
     clip: Annotated[float, Field(gt=0)] | None = 1.0  # largest norm of one tensor's gradient; None does not clip
     label_noise: Share = 0.0  # share of the training items that learn with another item's labels: for studies
+    lacking: Lacking = Lacking()  # what training does without: for studies
     optimizer: OptimizerRecipe = OptimizerRecipe()  # of the heads, and of a trainable encoder at its own rate
     proxy_optimizer: OptimizerRecipe = OptimizerRecipe()  # of what the method itself learns
     settings: dict[str, Any] = field(default_factory=dict)  # the method's own, see its file in methods/
@@ -84,6 +109,11 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
         >>> recipe = make_recipe({"method": "kdph", "settings": {"zeta": 0.5}}, {"bits": 16})
         >>> recipe.bits, recipe.settings["zeta"], recipe.settings["eta"]
         (16, 0.5, 0.1)
+
+    Of the lengths of nested codes those below `bits` are kept:
+
+        >>> make_recipe({"nested": [64, 32, 16]}, {"bits": 64}).nested
+        [16, 32]
     """
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), Recipe.method)
     if not isinstance(method, str) or method not in METHODS:
@@ -92,7 +122,8 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
     for layer in (METHODS[method].recipe, *layers):
         values = _merged(values, layer)
     values["settings"] = asdict(settings_of(METHODS[method], values.get("settings", {})))
-    return checked(Recipe, values)
+    recipe = checked(Recipe, values)
+    return replace(recipe, nested=sorted({length for length in recipe.nested if length < recipe.bits}))
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

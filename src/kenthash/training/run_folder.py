@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from kenthash.data.dataset import Dataset
@@ -48,11 +49,12 @@ def open_source(
     recipe: Recipe,
     device: torch.device,
     encoder: Encoder | None = None,
-    check: Callable[[Dataset], None] = lambda dataset: None,
+    check: Callable[[Dataset, Rows], None] = lambda dataset, captions: None,
 ) -> VectorSource:
     """The recipe's data: through `encoder` where one is being or was trained, else as cached vectors.
 
-    `check` sees the items before they are encoded, which may take hours, and again if some of them could not be.
+    `check` sees the items and the number of captions of each before they are encoded, which may take hours, and again
+    if some of them could not be.
     """
     if not recipe.data:  # an empty path would be the folder one happens to stand in
         raise UsageError("no data is named: say where it is with --data, or resume a run that says so")
@@ -61,15 +63,15 @@ def open_source(
         raise DataError(f"{path}: there is no such data set: check the path, or say where it is with --data")
     if is_pack(path) and encoder is None:
         pack = features_for(path)
-        check(pack.dataset)
-        return FeatureSource(pack, device)
+        check(pack.dataset, np.diff(pack.text_offsets))
+        return FeatureSource(pack, device, recipe.encoder.named)
     dataset = read_dataset(path)
-    check(dataset)
+    check(dataset, np.array([len(texts) for texts in dataset.captions()]))
     if encoder is not None:
-        return PictureSource(dataset, encoder, device)
+        return PictureSource(dataset, encoder, device, chunk=recipe.encoder.chunk)
     pack = features_for(dataset, recipe.encoder.spec, device=str(device))
     if len(pack) < len(dataset):
-        check(pack.dataset)
+        check(pack.dataset, np.diff(pack.text_offsets))
     return FeatureSource(pack, device)
 
 

@@ -5,29 +5,37 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from kenthash.codes import pack
 from kenthash.data.dataset import Dataset
-from kenthash.data.splits import Rows, Split, make_split
+from kenthash.data.splits import Protocol, Rows, Split, make_split
 from kenthash.encoders import check_device, load_encoder
-from kenthash.errors import DataError, UsageError
-from kenthash.evaluation import map_of, per_query_ap
-from kenthash.evaluation.measures import mean_ap
+from kenthash.encoders.pipeline import features_for
+from kenthash.errors import DataError, KenthashError, UsageError, missing_extra
 from kenthash.files import write_json
+from kenthash.methods import METHODS
+from kenthash.model.calibration import calibrate
+from kenthash.model.hasher import Hasher
+from kenthash.model.relevance import Relevance
 from kenthash.training.checkpoint import copy_weights, load_checkpoint, save_checkpoint
-from kenthash.training.distributed import process_group, rank, wait_for_all
+from kenthash.training.distributed import own_device, process_group, rank, wait_for_all
+from kenthash.training.epoch_scores import score_epoch
+from kenthash.training.lacking import split_without
 from kenthash.training.loop import Training
+from kenthash.training.proxy_record import ProxyRecorder
 from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_recipe
-from kenthash.training.record import Recorder
 from kenthash.training.run_folder import LOCK, open_source, write_lock
-from kenthash.training.sources import VectorSource, head_outputs
+from kenthash.training.short_texts import no_short_texts
+from kenthash.training.sources import FeatureSource, VectorSource
+from kenthash.training.supervision import check_supervision, training_notes
+
+CALIBRATED_ON = 2_000  # items at most
 
 EpochResult = dict[str, Any]  # an entry of history.json: mean loss and terms, mAP, seconds
 
@@ -42,7 +50,7 @@ def train_run(
 ) -> bool:
     """Train `recipe` into the run folder `out`. A finished run is left as it is; an unfinished one needs `resume`.
 
-    With `record`, proxies and a sample of outputs are kept after every epoch (`training/record.py`).
+    With `record`, proxies and a sample of outputs are kept after every epoch (`training/proxy_record.py`).
     Returns whether this is the first process of its group, which is the one to report.
 
     Example, of 80 items with four labels whose vectors are the labels:
@@ -63,8 +71,8 @@ def train_run(
         >>> evaluate_run(folder / "run", figures=False).evaluations["i2t"].queries
         8
     """
-    device = device or torch.device(check_device("auto"))
-    with process_group(device):
+    device = own_device(device or torch.device(check_device("auto")))
+    with process_group(device, out):
         if rank() == 0:
             _check_folder(recipe, out, resume)
         if _finished(out):
@@ -72,21 +80,72 @@ def train_run(
         encoder = None
         if recipe.encoder.trainable:
             encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
-        source = open_source(recipe, device, encoder, lambda dataset: _check_labels(dataset, _split(recipe, dataset)))
+        source = open_source(recipe, device, encoder, lambda dataset, captions: _check_data(recipe, dataset, captions))
         split = _split(recipe, source.dataset)
-        training = Training(recipe, source, split.train, device)  # before anything is written: there may be no memory
+        frozen = _frozen_vectors(recipe, source, device)
+        # Before anything is written: there may be no memory.
+        training = Training(recipe, source, split.train, device, frozen)
         with write_lock(out) if rank() == 0 else nullcontext():
             if rank() == 0:
                 _check_folder(recipe, out, resume)  # again, since another process may have begun a run here meanwhile
+                if not quiet:
+                    _tell_what_is_not_used(training, source, split)
                 write_recipe(out / "recipe.yaml", recipe)
                 split.save(out / "split.npz")
             with _threads(None if encoder is not None else 1):
-                recorder = Recorder(out, training, split) if record and rank() == 0 else None
-                best, history = _epochs(training, source, split, out, quiet, recorder)
+                recorder = ProxyRecorder(out, training, split) if record and rank() == 0 else None
+                best, history = _epochs(training, split, out, quiet, recorder)
             if rank() == 0:
                 _save(training, best, history, out)
             wait_for_all()
         return rank() == 0
+
+
+def _tell_what_is_not_used(training: Training, source: VectorSource, split: Split) -> None:
+    notes = training_notes(type(training.method), source.dataset.labels, source.captions, split.train)
+    if training.method.uses_short_texts() and (reason := no_short_texts(source)):
+        notes.append(f"short texts are not learned from: {reason}")
+    for note in notes:
+        print(f"{source.dataset.name}: {note}", file=sys.stderr)
+
+
+def calibrate_run(out: Path) -> None:
+    """Measure how often a hit of a finished run's model is right (`model/calibration.py`), where that is not known yet
+    and can be, on database items that it was not trained on: those for validation, and others where they are few. One
+    line on standard error says why, where it cannot be."""
+    hasher = Hasher.load(out, "cpu")
+    if hasher.relevance is not None:
+        return
+    try:
+        _calibrate(hasher, out).write(hasher.folder)
+    except (KenthashError, ModuleNotFoundError) as error:
+        reason = missing_extra(error) or error if isinstance(error, ModuleNotFoundError) else error
+        print(f"searches will have no relevance in per cent: {reason}", file=sys.stderr)
+
+
+def _calibrate(hasher: Hasher, out: Path) -> Relevance:
+    if hasher.config.encoder_trained:
+        raise DataError(f"{out}: it is measured only with encoders that were not trained with the model")
+    recipe, split = make_recipe(read_recipe(out / "recipe.yaml")), Split.load(out / "split.npz")
+    pack = features_for(Path(recipe.data), recipe.encoder.spec)
+    if len(pack) != split.items:
+        raise DataError(f"{recipe.data}: has {len(pack)} items now, and had {split.items} when {out} was trained on it")
+    others = np.setdiff1d(split.database, np.concatenate([split.train, split.validation]))
+    others = np.random.default_rng(split.seed).permutation(others)
+    return calibrate(hasher, pack, np.concatenate([split.validation, others])[:CALIBRATED_ON], split.seed)
+
+
+def _frozen_vectors(recipe: Recipe, source: VectorSource, device: torch.device) -> FeatureSource | None:
+    """Of the epochs before an encoder learns; the same cached vectors that training without it takes."""
+    if not recipe.encoder.trainable or not recipe.encoder.frozen_epochs:
+        return None
+    frozen = open_source(recipe, device)
+    if len(frozen.dataset) < len(source.dataset):
+        raise DataError(
+            f"{recipe.data}: some items cannot be encoded: take them out (`kenthash data check` lists them)"
+        )
+    assert isinstance(frozen, FeatureSource)
+    return frozen
 
 
 @contextmanager
@@ -124,28 +183,12 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
 
 
 def _split(recipe: Recipe, dataset: Dataset) -> Split:
-    return make_split(len(dataset), recipe.seed, recipe.protocol, **asdict(recipe.split))
+    split = make_split(len(dataset), recipe.seed, recipe.protocol, **asdict(recipe.split))
+    return split_without(split, dataset, recipe.lacking)
 
 
-def _check_labels(dataset: Dataset, split: Split) -> None:
-    """Refuse labels that teach nothing, or by which nothing can be measured: items are relevant to each other where
-    they share one."""
-    labels = dataset.labels > 0
-    train, number = labels[split.train], len(split.train)
-    ranked = labels[split.validation_database()]  # its first items are the validation items themselves
-    fault = ""
-    if not labels.any():
-        fault = "its items have no labels"
-    elif not (train.sum(axis=0) > 1).any():
-        fault = f"no two of the {number} training items share a label"
-    elif (train == train[0]).all():
-        fault = f"all {number} training items have the same labels"
-    elif split.protocol == "honest" and not labels[split.validation][:, ranked.sum(axis=0) > 1].any():
-        fault = "no validation item shares a label with an item that it is ranked against"
-    elif not (labels[split.query].any(axis=0) & labels[split.database].any(axis=0)).any():
-        fault = "no query shares a label with an item of the database"
-    if fault:
-        raise DataError(f"{dataset.name}: {fault}: training needs labels that some items share and others do not")
+def _check_data(recipe: Recipe, dataset: Dataset, captions: Rows) -> None:
+    check_supervision(dataset.name, METHODS[recipe.method], dataset.labels, captions, _split(recipe, dataset))
 
 
 class Events:
@@ -180,7 +223,7 @@ class Events:
 
 
 def _epochs(
-    training: Training, source: VectorSource, split: Split, out: Path, quiet: bool, recorder: Recorder | None
+    training: Training, split: Split, out: Path, quiet: bool, recorder: ProxyRecorder | None
 ) -> tuple[dict[str, Tensor], list[EpochResult]]:
     """Train what is left; returns the chosen weights and the result of every epoch."""
     recipe = training.recipe
@@ -189,14 +232,17 @@ def _epochs(
     stored = load_checkpoint(out / "checkpoint", training.modules, training.optimizers)
     if stored is not None:
         best, history = stored[0], stored[1]["history"]
-    events = Events(out / "events", write=rank() == 0 and len(history) < recipe.epochs)
+    events = Events(out / "events", write=rank() == 0 and len(history) < training.epochs)
     if recorder is not None and not history:
         recorder.write(0)
-    for number in range(len(history), recipe.epochs):
+    for number in range(len(history), training.epochs):
         began = time.perf_counter()
         result: EpochResult = {"epoch": number + 1, **training.epoch(number, events.scalars)}
         if rank() == 0:
-            result |= _score_epoch(training, source, split, events, (number + 1) * training.steps)
+            step = (number + 1) * training.steps
+            source = training.source_of(number)
+            result |= score_epoch(training.network, source, split, recipe.choose_by, partial(events.scalars, step))
+            events.measures(step, training.method.measures())
             result["seconds"] = round(time.perf_counter() - began, 3)
             # Under `paper` the last epoch's weights are kept: the field chooses among figures, in the report.
             if split.protocol == "paper" or result["score"] > max((r["score"] for r in history), default=-1.0):
@@ -206,43 +252,23 @@ def _epochs(
                 recorder.write(number + 1)
             save_checkpoint(out / "checkpoint", training.modules, training.optimizers, best, {"history": history})
             if not quiet:
-                _print_epoch(result, history, recipe)
+                _print_epoch(result, history, recipe.protocol, training.epochs)
         wait_for_all()
     events.close()
     return best, history
 
 
-def _score_epoch(training: Training, source: VectorSource, split: Split, events: Events, step: int) -> EpochResult:
-    """mAP after an epoch: of the validation items (`honest`; see `Split.validation_database`), or the queries."""
-    labels = source.dataset.labels
-
-    def codes(rows: Rows) -> tuple[Any, Any]:
-        outputs = head_outputs(training.network, source, rows)
-        events.scalars(step, {"balance/image": balance(outputs.image), "balance/text": balance(outputs.text)})
-        return pack(outputs.image), pack(outputs.text)
-
-    if split.protocol == "honest":
-        rows, queries = split.validation_database(), len(split.validation)
-        image, text = codes(rows)
-        i2t, t2i = (
-            mean_ap(per_query_ap(query, database, labels[rows], labels[rows], exclude_self=True)[:queries])
-            for query, database in ((image, text), (text, image))
-        )
-    else:
-        (image, text), (image_db, text_db) = codes(split.query), codes(split.database)
-        i2t = map_of(image, text_db, labels[split.query], labels[split.database])
-        t2i = map_of(text, image_db, labels[split.query], labels[split.database])
-    events.scalars(step, {"map/i2t": i2t, "map/t2i": t2i})
-    events.measures(step, training.method.measures())
-    return {"i2t": i2t, "t2i": t2i, "score": (i2t + t2i) / 2}
-
-
-def _print_epoch(result: EpochResult, history: list[EpochResult], recipe: Recipe) -> None:
-    left = sum(r["seconds"] for r in history) / len(history) * (recipe.epochs - result["epoch"])
-    where = "validation" if recipe.protocol == "honest" else "query"
+def _print_epoch(result: EpochResult, history: list[EpochResult], protocol: Protocol, epochs: int) -> None:
+    left = sum(r["seconds"] for r in history) / len(history) * (epochs - result["epoch"])
+    where = "validation" if protocol == "honest" else "query"
+    loss = f"loss {result['loss']:9.4f}" if "loss" in result else "fitted"
+    measures = [("mAP", ""), ("own R@10", "recall_")] if "i2t" in result else [("own R@10", "recall_")]
+    figures = "  ".join(
+        f"{name} i→t {result[prefix + 'i2t']:.4f} t→i {result[prefix + 't2i']:.4f}" for name, prefix in measures
+    )
     print(
-        f"epoch {result['epoch']:3}/{recipe.epochs}  loss {result['loss']:9.4f}  {where} mAP i→t {result['i2t']:.4f}"
-        f"  t→i {result['t2i']:.4f}  {result['seconds']:6.1f} s  {left:6.0f} s left",
+        f"epoch {result['epoch']:3}/{epochs}  {loss}  {where} {figures}"
+        f"  {result['seconds']:6.1f} s  {left:6.0f} s left",
         file=sys.stderr,
     )
 
@@ -259,13 +285,8 @@ def _save(training: Training, best: dict[str, Tensor], history: list[EpochResult
         "data": training.source.dataset.name,
         "seed": recipe.seed,
         "protocol": recipe.protocol,
-        "epoch": f"{chosen['epoch']} of {recipe.epochs}",
+        "epoch": f"{chosen['epoch']} of {training.epochs}",
     }
     network.config = replace(network.config, about=about)
     write_json(out / "history.json", history)
     network.save(out / "model")
-
-
-def balance(outputs: NDArray[np.float32]) -> float:
-    """Mean over bits of |share of ones - 1/2| * 2: 0 where every bit is fair, 1 where every bit is constant."""
-    return float(np.abs(2 * (outputs >= 0).mean(axis=0) - 1).mean())

@@ -44,6 +44,15 @@ def first_picture(path: Path) -> Path | None:
     return next((file for file in islice(path.rglob("*"), MAX_ENTRIES) if file.suffix.lower() in SUFFIXES), None)
 
 
+def read_pictures(path: Path) -> Dataset:
+    """The pictures below a folder that has no metadata: enough to hash them, not to train on."""
+    files = [file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()]
+    below = {file.relative_to(path): file for file in files}
+    shown = sorted(name for name in below if not any(part.startswith(".") for part in name.parts))
+    ids = [name.as_posix() for name in shown]
+    return Dataset(path.name, ids, multi_hot([()] * len(ids), 0), [], pictures=[below[name] for name in shown])
+
+
 @dataclass
 class _Rows:
     """What has been read so far, and what was wrong with other rows (each with its file and line)."""
@@ -64,7 +73,10 @@ def read_folder(path: Path) -> Dataset:
     if not files:
         picture = first_picture(path)
         example = _example(picture.relative_to(path).as_posix() if picture else "a.jpg")
-        raise DataError(f"{path}: pictures without metadata.jsonl: write it, one line per picture: {example}")
+        raise DataError(
+            f"{path}: pictures without metadata.jsonl: they can be searched at once, with `kenthash index add {path}`; "
+            f"training needs texts or labels: write them to metadata.jsonl, one line per picture: {example}"
+        )
     rows, listed = _Rows(), _listed_classes(path)
     for file in files:
         fence = _Fence(file.parent)

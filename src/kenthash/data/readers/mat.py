@@ -10,10 +10,13 @@ The pictures are looked for in DIR and in its folders under the longest tail of 
 its owner has linked a folder of pictures into it.
 
 Versions 4 to 7 of MATLAB's format are read by scipy. Version 7.3 is HDF5 and needs h5py. Strings come in many shapes: a
-padded character matrix, a cell of strings, a cell of cells.
+padded character matrix, a cell of strings, a cell of cells. A file whose content would take more than 2 GiB of
+memory, or end the process inside of scipy, is refused before it is read (see mat_sizes.py). Of HDF5 only what MATLAB
+writes is read: no values that lie in other files, and none of variable length.
 """
 
 import importlib
+import math
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -23,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.data.dataset import Dataset
-from kenthash.data.readers.shared import note, read_lines, subfolders, without_pictures
+from kenthash.data.readers.mat_sizes import NODE, MemoryCount, check_sizes
+from kenthash.data.readers.shared import note, printable, read_lines, subfolders, without_pictures
 from kenthash.errors import DataError
 
 
@@ -108,7 +112,10 @@ def _is_file(path: Path) -> bool:
 
 def _read_numbers(path: Path, names: tuple[str, ...]) -> NDArray[Any]:
     value = _read_variable(path, names)
-    numbers = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+    if hasattr(value, "toarray"):  # a sparse matrix
+        MemoryCount(path).take(math.prod(value.shape) * value.dtype.itemsize)
+        value = value.toarray()
+    numbers = np.asarray(value)
     if numbers.dtype.kind not in "biuf":
         raise DataError(f"{path}: holds {numbers.dtype}, not numbers")
     return numbers
@@ -137,23 +144,28 @@ def _flatten(cell: Any) -> Iterator[str]:
 
 
 def _read_variable(path: Path, names: tuple[str, ...]) -> Any:
-    from scipy.io import loadmat  # not above: the other readers do without scipy
+    from scipy.io import loadmat, whosmat  # not above: the other readers do without scipy
 
     try:
+        check_sizes(path)
+        MemoryCount(path).take(sum(8 * math.prod(shape) for _, shape, kind in whosmat(path) if kind != "sparse"))
         variables = loadmat(path)
+    except DataError:
+        raise
     except NotImplementedError:
         variables = _read_hdf5(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file raises anything: ValueError, TypeError, zlib.error, MatReadError
-        raise DataError(f"{path}: not a MATLAB file that can be read: {error}") from error
+        raise DataError(f"{path}: not a MATLAB file that can be read: {printable(str(error))}") from error
     found = {name: value for name, value in variables.items() if not name.startswith(("_", "#"))}
     for name in names:
         if name in found:
             return found[name]
     if len(found) == 1:
         return next(iter(found.values()))
-    raise DataError(f"{path}: no variable {' or '.join(names)}, only {', '.join(sorted(found)) or 'nothing'}")
+    others = printable(", ".join(sorted(found))) or "nothing"
+    raise DataError(f"{path}: no variable {' or '.join(names)}, only {others}")
 
 
 def _read_hdf5(path: Path) -> dict[str, Any]:
@@ -166,24 +178,47 @@ def _read_hdf5(path: Path) -> dict[str, Any]:
         ) from error
     try:
         with h5py.File(path, "r") as file:
-            return {name: _hdf5_value(file, file[name]) for name in file if not name.startswith("#")}
+            reader = _Hdf5Reader(path, file, h5py)
+            return {name: reader.variable(name) for name in file if not name.startswith("#")}
+    except DataError:
+        raise
     except Exception as error:
-        raise DataError(f"{path}: not a MATLAB 7.3 file that can be read: {error}") from error
+        raise DataError(f"{path}: not a MATLAB 7.3 file that can be read: {printable(str(error))}") from error
 
 
-def _hdf5_value(file: Any, node: Any) -> Any:
-    """A dataset as scipy would give it: MATLAB stores arrays with their axes reversed."""
-    kind = bytes(node.attrs.get("MATLAB_class", b"")).decode()
-    if node.attrs.get("MATLAB_empty", 0):
-        return np.asarray([], dtype=object)
-    stored = node[()]
-    if kind == "cell":
-        cells = np.empty(stored.T.shape, dtype=object)
-        for place, reference in np.ndenumerate(stored.T):
-            cells[place] = _hdf5_value(file, file[reference])
-        return cells
-    if kind == "char":
-        # MATLAB's characters are UTF-16: an emoji is two of them.
-        rows = np.atleast_2d(stored.T).astype("<u2")
-        return np.array([row.tobytes().decode("utf-16-le", errors="replace") for row in rows])
-    return stored.T
+class _Hdf5Reader:
+    """Counts what it reads: a data set may be declared in any size without a byte of it in the file, and one cell may
+    name the same data set many times."""
+
+    def __init__(self, path: Path, file: Any, h5py: Any) -> None:
+        self.path, self.file, self.h5py, self.count = path, file, h5py, MemoryCount(path)
+
+    def variable(self, name: str) -> Any:
+        if not isinstance(self.file.get(name, getlink=True), self.h5py.HardLink):
+            raise DataError(f"{self.path}: {printable(name)}: a link, which MATLAB does not write")
+        return self.value(name, self.file[name], 0)
+
+    def value(self, name: str, node: Any, level: int) -> Any:
+        """A data set as scipy would give it: MATLAB stores arrays with their axes reversed."""
+        self.count.check_level(level)
+        is_cells = self.h5py.check_ref_dtype(node.dtype) is self.h5py.Reference
+        if node.external or node.is_virtual or (node.dtype.hasobject and not is_cells):
+            what = "values of variable length" if node.dtype.hasobject else "values in other files"
+            raise DataError(f"{self.path}: {printable(name)}: {what}, which MATLAB does not write")
+        # A chunk is read as a whole, and may be larger than the data set.
+        numbers = max(int(node.size), math.prod(node.chunks or ()))
+        self.count.take(max(NODE, numbers * (NODE if is_cells else node.dtype.itemsize)))
+        kind = bytes(node.attrs.get("MATLAB_class", b"")).decode()
+        if node.attrs.get("MATLAB_empty", 0):
+            return np.asarray([], dtype=object)
+        stored = node[()]
+        if kind == "cell":
+            cells = np.empty(stored.T.shape, dtype=object)
+            for place, reference in np.ndenumerate(stored.T):
+                cells[place] = self.value(name, self.file[reference], level + 1)
+            return cells
+        if kind == "char":
+            # MATLAB's characters are UTF-16: an emoji is two of them.
+            rows = np.atleast_2d(stored.T).astype("<u2")
+            return np.array([row.tobytes().decode("utf-16-le", errors="replace") for row in rows])
+        return stored.T

@@ -42,7 +42,7 @@ def read_nuswide(path: Path) -> Dataset:
     labels = np.stack([concepts[concept] for concept in kept], axis=1)
     labelled = np.flatnonzero(labels.any(axis=1))
 
-    photos = _Photos(path)
+    photos = _PhotoFiles(path)
     found = {row: photo for row in labelled.tolist() if (photo := photos.find(names[row]))}
     missing = [names[row] for row in labelled.tolist() if row not in found]
     problems = without_pictures(
@@ -119,7 +119,7 @@ def _flickr_id(name: str) -> str:
     return name.rpartition("_")[2].removesuffix(".jpg")
 
 
-class _Photos:
+class _PhotoFiles:
     """Where the photos are; every folder is listed once."""
 
     def __init__(self, path: Path) -> None:

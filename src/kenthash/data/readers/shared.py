@@ -12,6 +12,7 @@ from kenthash.errors import DataError
 from kenthash.files import reading
 
 EXAMPLES = 3
+SHOWN = 300  # characters of a text from a file that a message shows
 
 
 def read_lines(path: Path) -> list[str]:
@@ -58,11 +59,17 @@ def without_pictures(where: Path, what: str, missing: list[str], listed: int, re
     pictures lie elsewhere, and what can be learned from the rest would pass for a result on the set."""
     counts = f"{len(missing):,} of {listed:,}"
     if 2 * len(missing) > listed:
-        raise DataError(f"{where}: {counts} pictures are not here, such as {missing[0]}: {remedy}")
+        raise DataError(f"{where}: {counts} pictures are not here, such as {printable(missing[0])}: {remedy}")
     return [DataProblem("warning", f"{what}: {counts}", remedy, missing)] if missing else []
 
 
 def note(what: str, which: Sequence[str]) -> str:
     """One line on what was left out or lacks something: what, how many, and the first few."""
-    shown = ", ".join(which[:EXAMPLES]) + (", ..." if len(which) > EXAMPLES else "")
+    shown = ", ".join(map(printable, which[:EXAMPLES])) + (", ..." if len(which) > EXAMPLES else "")
     return f"{what}: {len(which):,} ({shown})"
+
+
+def printable(text: str) -> str:
+    """A text from a file, for a message of one line: a name in it may hold line breaks, or be megabytes long."""
+    start = text[:SHOWN] + ("..." if len(text) > SHOWN else "")
+    return start if start.isprintable() else repr(start)[1:-1]

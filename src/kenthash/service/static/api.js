@@ -61,6 +61,8 @@ const json = async (path, options) => (await ask(path, options)).json();
 export const health = () => json("healthz");
 export const stats = () => json("stats");
 export const labels = () => json("labels?limit=100");
+export const facets = () => json("facets");
+export const duplicates = (offset, limit) => json(`duplicates?offset=${offset}&limit=${limit}`);
 
 // `query` is {text}, {id} or {picture: File}; null options are left to the service.
 export function search(query, options, signal) {
@@ -71,7 +73,7 @@ export function search(query, options, signal) {
   }
   const form = new FormData();
   form.append("image", query.picture, query.picture.name || "picture");
-  for (const [name, value] of given) form.append(name, value);
+  for (const [name, value] of given) for (const each of [value].flat()) form.append(name, each);
   return json("search", { method: "POST", body: form, signal });
 }
 

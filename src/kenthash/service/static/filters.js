@@ -1,6 +1,9 @@
-// Filters: a chip a label, any number of which can be on, and an expression for those who want more.
+// Filters: a chip for each label, any number of which can be on; when, where and the camera (see `photo_filters`); and an
+// expression for those who want more.
 
 import { button, find, icon, make, number } from "./dom.js";
+import { setFacets, showPhotoFilters } from "./photo_filters.js";
+import { filterOf } from "./state.js";
 
 const FEW = matchMedia("(max-width: 44rem)").matches ? 6 : 12; // chips before "all"
 
@@ -18,8 +21,9 @@ export function start(change) {
   });
   find("#expert-button").addEventListener("click", () => expert(form.hidden, true));
   return {
-    labels(found) {
-      known = found;
+    known(labels, facets) {
+      known = labels;
+      setFacets(facets);
     },
     show(state) {
       show(state, change);
@@ -58,9 +62,9 @@ function show(state, change) {
   );
   // The chips were made anew: whoever stood on one still does.
   if (focused !== undefined) [...chips.children].find((chip) => chip.dataset.label === focused)?.focus();
-  find("#filters").hidden = false;
+  find("#filters").hidden = state.view === "duplicates";
   if (document.activeElement !== field) field.value = state.filter;
   if (state.filter) expert(true);
-  const any = on.length > 0 || state.filter !== "";
-  find("#unfilter").hidden = !any;
+  find("#unfilter").hidden = filterOf(state) === null;
+  showPhotoFilters(state, change);
 }

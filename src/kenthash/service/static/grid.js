@@ -1,10 +1,25 @@
-// The results: a card a hit. Arrows move between the cards, and only the current one is a tab stop.
+// The results: a card for each hit. Arrows move between the cards, and only the current one is a tab stop.
 
-import { button, icon, make } from "./dom.js";
+import { button, draw, icon, make } from "./dom.js";
 import { strip } from "./code.js";
 import { thumbnail } from "./pictures.js";
 
+export const CLOSE = 0.5; // below this relevance a hit is more often wrong than right
+
+function meter(share) {
+  const attributes = { class: "meter", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" };
+  return draw("svg", attributes, draw("rect", { width: Math.max(100 * share, 1), height: 4 }));
+}
+
 export const differ = (hit, bits) => `${hit.distance} of ${bits} bits differ`;
+
+// As people read it: by its words, or in per cent; null where the model was not calibrated.
+export function match(hit) {
+  if (hit.by_words) return "words match";
+  if (typeof hit.relevance !== "number") return null;
+  const percent = Math.round(100 * hit.relevance);
+  return `${percent < 1 ? "under 1" : percent > 99 ? "over 99" : percent} % match`;
+}
 
 export const nameOf = (hit) => hit.text || hit.id.split("/").at(-1);
 
@@ -65,14 +80,20 @@ export class Grid {
       make("span", { class: "unseen" }, "Find similar to "),
       make("span", { class: hit.text ? "caption" : "caption name" }, nameOf(hit)),
     );
-    const distance = button(differ(hit, this.query.bits), () => this.on.bits(place), {
-      class: "distance", tabindex: -1, title: "Compare the two codes, bit by bit (B)",
+    const bits = differ(hit, this.query.bits);
+    const likely = match(hit);
+    const why = hit.by_words ? "Its name, texts or labels have all the words" : "How often a result like this one is right";
+    const about = likely ? `${why}. ${bits}. ` : "";
+    const distance = button(likely ?? bits, () => this.on.bits(place), {
+      class: "distance", tabindex: -1, title: `${about}Compare the two codes, bit by bit (B)`,
     });
     const closer = button(icon("expand"), () => this.on.closer(place), {
       class: "closer", tabindex: -1, "aria-label": `Look closer: ${nameOf(hit)}`, title: "Look closer (O)",
     });
     const measure = make("div", { class: "measure" }, distance, closer);
-    return make("li", { class: "card" }, link, measure, strip(this.query.code, hit.code));
+    const share = hit.by_words ? 1 : hit.relevance;
+    const drawn = likely ? meter(share) : strip(this.query.code, hit.code);
+    return make("li", { class: `card${likely && share >= CLOSE ? " likely" : ""}` }, link, measure, drawn);
   }
 
   // Make a card the current one, without moving the focus.

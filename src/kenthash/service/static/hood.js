@@ -85,7 +85,7 @@ function bars(rows) {
 function memory() {
   const { bytes_per_item: ours, items } = answer;
   return section(
-    "Bytes an item",
+    "Bytes per item",
     bars([
       { name: "A code", value: ours, text: bytes(ours), kind: "ours" },
       { name: "512 floats", value: FLOATS, text: bytes(FLOATS), kind: "theirs" },

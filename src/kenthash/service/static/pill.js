@@ -12,7 +12,7 @@ let preview = "";
 export function pill(state, ask) {
   const key = state.like || state.picture;
   const words = find("#words");
-  words.placeholder = key ? "or words" : "Describe a picture";
+  words.placeholder = key ? "Words to add" : "Describe a picture";
   place.hidden = !key;
   const file = keptPicture(state.picture);
   const name = state.like ? nameOf({ id: state.like, text: seen.get(state.like) }) : (file?.name ?? "a picture");

@@ -7,8 +7,10 @@ import { thumbnail } from "./pictures.js";
 
 const EXAMPLES = 6;
 const TASTE = 12;
+// For an index without labels. Where one of these is not there, the answer says that nothing is close.
+const COMMON = ["people at a table", "a dog outdoors", "food on a plate", "a street at night", "the sea", "a child playing"];
 
-let invited = false; // the pictures to start from are asked for once
+let invited = null; // what the pictures to start from were asked for with
 
 function noun(label) {
   if (/s$/i.test(label)) return label; // skis, scissors: no article
@@ -27,21 +29,28 @@ export function examples(labels) {
 }
 
 // `on` has words(text) and similar(hit).
-export async function start(about, labels, on) {
+export async function start(about, labels, filter, on) {
   find("#start-about").textContent = about.items
     ? `${number(about.items)} items, ${bytes(about.bytes_per_item)} each. Type words, or drop, paste or choose a file.`
-    : "The index is empty. Add pictures to it with `kenthash index add FOLDER`, then load this page again.";
-  const words = about.items ? examples(labels) : [];
+    : "The index is empty. Add pictures to it with `kenthash index add FOLDER`: they will be found from here at once.";
+  const words = about.items ? (labels.length ? examples(labels) : COMMON) : [];
   find("#examples").hidden = words.length === 0;
   find("#examples .chips").replaceChildren(
     ...words.map((text) => button(text, () => on.words(text), { class: "chip" })),
   );
-  if (!words.length || invited) return;
-  invited = true;
+  const wanted = `${filter} ${about.items > 0}`;
+  if (wanted === invited) return;
+  invited = wanted;
+  find("#taste h2").textContent = filter ? "Some that pass the filters" : "Or start from a picture";
+  if (!about.items) {
+    find("#taste").hidden = true;
+    return;
+  }
   // The middle of a ranking is as mixed as the index itself, and takes one small request.
-  const offset = Math.max(0, Math.min(Math.floor(about.items / 2), 9000) - TASTE);
+  const offset = filter ? 0 : Math.max(0, Math.min(Math.floor(about.items / 2), 9000) - TASTE);
   try {
-    const { hits } = await search({ text: words[0] }, { k: TASTE, offset });
+    const { hits } = await search({ text: words[0] }, { k: TASTE, offset, filter });
+    if (wanted !== invited) return; // another filter since
     for (const hit of hits) seen.set(hit.id, hit.text);
     const cards = hits.filter((hit) => hit.has_image).map((hit) => {
       const frame = make("span", { class: "frame" }, thumbnail(hit, 160, "160px"));
@@ -50,7 +59,7 @@ export async function start(about, labels, on) {
     find("#taste ul").replaceChildren(...cards);
     find("#taste").hidden = cards.length === 0;
   } catch {
-    invited = false;
+    invited = null;
     // Only an invitation: a real search will say what is wrong.
   }
 }

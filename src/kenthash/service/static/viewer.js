@@ -2,16 +2,20 @@
 
 import { imageOf, hasKey } from "./api.js";
 import { button, find, make } from "./dom.js";
-import { differ, nameOf } from "./grid.js";
+import { differ, match, nameOf } from "./grid.js";
+import { placeName } from "./photo_filters.js";
 import { whole } from "./pictures.js";
 
 // Ours and of no interest to a reader, or shown elsewhere in the dialog.
-const HIDDEN = new Set(["path", "size", "mtime", "digest", "labels", "text", "texts"]);
+const HIDDEN = new Set([
+  "path", "size", "mtime", "digest", "labels", "text", "texts", "width", "height", "orientation", "latitude", "longitude",
+]);
+const NEAR_KM = 2; // of "taken near here"
 
 const dialog = find("#viewer");
 const image = find("#viewer-image");
 
-// `on` has similar(hit), label(name), bits(place) and closed(place).
+// `on` has similar(hit), label(name), near(place on the map), bits(place) and closed(place).
 export function start(grid, on) {
   let place = 0;
   const go = (step) => {
@@ -58,7 +62,16 @@ export function start(grid, on) {
     const { text: first, texts } = hit.metadata;
     const others = [...new Set([first ?? [], texts ?? []].flat())].filter((text) => text !== hit.text);
     const known = Object.entries(hit.metadata).filter(([key, value]) => !HIDDEN.has(key) && value !== null);
-    const rows = [["distance", differ(hit, bits)], ...known, ["item", hit.id]];
+    const { width, height, latitude, longitude } = hit.metadata;
+    const near = Number.isFinite(latitude) && Number.isFinite(longitude) ? `${latitude},${longitude},${NEAR_KM}` : "";
+    const rows = [
+      ...(match(hit) ? [[hit.by_words ? "found by" : "relevance", hit.by_words ? "its words" : match(hit)]] : []),
+      ["distance", differ(hit, bits)],
+      ...known,
+      ...(near ? [["place", placeName(near)]] : []),
+      ...(width && height ? [["pixels", `${width} × ${height}`]] : []),
+      ["item", hit.id],
+    ];
     const chip = (label) =>
       button(label, () => leave(() => on.label(label)), { class: "chip", title: `Only items labelled ${label}` });
     const row = ([key, value]) =>
@@ -72,6 +85,7 @@ export function start(grid, on) {
         "p",
         { class: "actions" },
         button("Find similar", () => leave(() => on.similar(hit)), { class: "main" }),
+        near ? button("Taken near here", () => leave(() => on.near(near))) : null,
         button("Compare the codes", () => leave(() => on.bits(place))),
         hit.has_image && !hasKey() ? make("a", original, "Original file") : null,
       ),

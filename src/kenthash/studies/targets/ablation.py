@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 
 from kenthash.studies.drawing import I2T, QUIET, T2I, canvas, legend_below, tidy
 from kenthash.studies.grid import run_all
-from kenthash.studies.outcome import Outcome, Picture, signed
+from kenthash.studies.outcome import Outcome, Plot, signed
+from kenthash.studies.published import FULL, ablation_beside_published, published_figures
 from kenthash.studies.results import DIRECTIONS, Row, basis_of_test, cells_of, winners
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
@@ -21,7 +22,7 @@ VARIANTS: tuple[tuple[str, str, tuple[str, str, str, str]], ...] = (
     ("kdph-no-irrelevance", "no L_Reg", (YES, "", YES, YES)),
     ("kdph-no-alignment", "no L_CM", (YES, YES, "", YES)),
     ("kdph-no-uniform", "no L_U", (YES, YES, YES, "")),
-    ("kdph", "full KDPH", (YES, YES, YES, YES)),
+    ("kdph", FULL, (YES, YES, YES, YES)),
 )
 
 
@@ -45,6 +46,8 @@ def ablation(study: Study) -> Outcome:
         f"mAP@ALL of signed codes at {bits} bits; `real` is of the same outputs before signing. {study.basis} "
         f"Bold: {basis_of_test(rows)}.",
     )
+    dataset = study.features.dataset
+    beside = ablation_beside_published(rows, bits, dataset.name, len(dataset))
     full = rows[-1]
     seen = []
     for row in rows[:-1]:
@@ -55,11 +58,23 @@ def ablation(study: Study) -> Outcome:
         title="Ablation of KDPH's parts",
         measured="KDPH is trained with a simpler proxy, and without each of its three further loss terms, all else "
         "equal. The table has the mAP of each variant in both directions.",
-        paper="On MS COCO at 64 bits the full model is ahead of every variant (.784 / .780); without L_Reg it loses "
-        "most (.733 / .731), and vMF (.769 / .763) lies between points (.762 / .754) and Kent.",
+        paper=_printed(),
         seen=seen,
-        sheets=[sheet],
-        pictures=[Picture("figure", _draw(rows, bits), "mAP of each variant; whiskers are the deviation over seeds.")],
+        sheets=[sheet, *([beside] if beside else [])],
+        plots=[Plot("figure", _draw(rows, bits), "mAP of each variant; whiskers are the deviation over seeds.")],
+    )
+
+
+def _printed() -> str:
+    """What the paper says, with its figures."""
+    printed = published_figures().ablation
+    full, least, vmf, point = (
+        " / ".join(f"{printed.map[name][direction]:.4f}" for direction in DIRECTIONS)
+        for name in (FULL, "no L_Reg", "vMF (β = 0)", "point proxy")
+    )
+    return (
+        f"On MS COCO at {printed.bits} bits the full model is ahead of every variant ({full}); without L_Reg it loses "
+        f"most ({least}), and vMF ({vmf}) lies between points ({point}) and Kent."
     )
 
 

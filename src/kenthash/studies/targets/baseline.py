@@ -8,7 +8,7 @@ from kenthash.evaluation import SeedTest, holm, seed_test
 from kenthash.methods import METHODS
 from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
 from kenthash.studies.grid import Job, run_all
-from kenthash.studies.outcome import Outcome, Picture, signed
+from kenthash.studies.outcome import Outcome, Plot, signed
 from kenthash.studies.results import SIGNIFICANT, both_directions, by_seed, cells_of
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import METHOD, PAIR, TITLES, Study
@@ -82,7 +82,7 @@ def baseline(study: Study) -> Outcome:
                 f"{study.basis_of_lengths}",
             )
         ],
-        pictures=[Picture("figure", _draw(study, leads), "Leads of KDPH, with 95 % intervals over seeds.")],
+        plots=[Plot("figure", _draw(study, leads), "Leads of KDPH, with 95 % intervals over seeds.")],
     )
 
 

@@ -11,7 +11,7 @@ from kenthash.files import read_json
 from kenthash.methods import METHODS
 from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
 from kenthash.studies.grid import Job, run_all
-from kenthash.studies.outcome import Outcome, Picture, signed
+from kenthash.studies.outcome import Outcome, Plot, signed
 from kenthash.studies.results import DIRECTIONS, Cells, both_directions, cells_of
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
@@ -116,7 +116,7 @@ def causes(study: Study) -> Outcome:
         paper="The paper reports KDPH ahead of all baselines.",
         seen=[_sentence(v, tried, cells, lengths) for v in tried if v.against],
         sheets=[Sheet(head, table, f"mAP@ALL of signed codes. {study.basis_of_lengths}")],
-        pictures=[Picture("figure", _draw(tried, cells, lengths), "mAP of each variant, mean of both directions.")],
+        plots=[Plot("figure", _draw(tried, cells, lengths), "mAP of each variant, mean of both directions.")],
     )
 
 

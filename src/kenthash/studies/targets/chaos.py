@@ -9,7 +9,7 @@ from kenthash.analysis.oscillation import PARTS, Kinematics, kinematics
 from kenthash.data.check import average_cooccurring_labels
 from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy, twin
-from kenthash.studies.outcome import Outcome, Picture, mean, signed
+from kenthash.studies.outcome import Outcome, Plot, mean, signed
 from kenthash.studies.sheet import MISSING, Sheet, Value
 from kenthash.studies.study import PAIR, Study
 
@@ -48,8 +48,8 @@ def chaos_index(study: Study) -> Outcome:
         "low index and high precision under KDPH; with ACL about 1.1 the two are alike.",
         seen=_seen(both, study.sides, acl),
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[
-            Picture(
+        plots=[
+            Plot(
                 f"figure-{side}",
                 _draw(study, both, classes),
                 f"{side.capitalize()} co-occurrence classes (mean ACL {mean(acl[classes]):.1f}): Chaos Index as bars, "

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from kenthash.analysis.precision import MOST, ByCount, precision_by_label_count
 from kenthash.studies.drawing import BASELINE, METHOD, canvas, legend_below, tidy
-from kenthash.studies.outcome import Outcome, Picture, signed
+from kenthash.studies.outcome import Outcome, Plot, signed
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
 
@@ -50,7 +50,7 @@ def collapse(study: Study) -> Outcome:
             f"{hard_1[largest][0]:.4f}, {signed(changes[largest], 1)} %."
         )
     drawn = "(a) mAP by number of labels. (b) Precision@50 of the subordinate label."
-    picture = Picture("figure", _draw((ap_0, ap_1), (hard_0, hard_1)), drawn)
+    plot = Plot("figure", _draw((ap_0, ap_1), (hard_0, hard_1)), drawn)
     return Outcome(
         target="collapse",
         title="Proxy collapse and the hardest label",
@@ -61,7 +61,7 @@ def collapse(study: Study) -> Outcome:
         "41.1 % at five labels; with a single label the baseline is ahead.",
         seen=seen,
         sheets=[Sheet(head, rows, caption)],
-        pictures=[picture],
+        plots=[plot],
     )
 
 

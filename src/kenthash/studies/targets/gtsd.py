@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from kenthash.analysis.gtsd import ByCount, divergences
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, QUIET, canvas, legend_below, tidy
-from kenthash.studies.outcome import LeftOut, Outcome, Picture, signed
+from kenthash.studies.outcome import LeftOut, Outcome, Plot, signed
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
 
@@ -49,7 +49,7 @@ def gtsd(study: Study) -> Outcome:
         ),
     ]
     drawn = "(a) GTSD by number of labels. (b) Maximum scores. (c) Reduction of GTSD; below zero it is wider."
-    picture = Picture("figure", _draw(cosine_0, cosine_1, reduction), drawn)
+    plot = Plot("figure", _draw(cosine_0, cosine_1, reduction), drawn)
     return Outcome(
         target="gtsd",
         title="Ground-truth score divergence",
@@ -59,7 +59,7 @@ def gtsd(study: Study) -> Outcome:
         "0.6 of KDPH, which lowers the gap by 14.8 % at eight labels.",
         seen=seen,
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[picture],
+        plots=[plot],
     )
 
 

@@ -10,7 +10,7 @@ from kenthash.analysis.cooccurrence import Classes
 from kenthash.analysis.oscillation import Dynamics, dynamics
 from kenthash.data.check import average_cooccurring_labels
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, canvas, legend_below, tidy
-from kenthash.studies.outcome import Outcome, Picture, mean, percent
+from kenthash.studies.outcome import Outcome, Plot, mean, percent
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, Study
 
@@ -32,12 +32,12 @@ def oscillation(study: Study) -> Outcome:
         "of training. AP: average precision of the class after the last epoch. AP change: its mean step from epoch to "
         f"epoch in the second half. {study.basis}"
     )
-    pictures = [
-        Picture("figure", _overview(both, sides), "Flip rate and precision by epoch, mean over the classes of a group.")
+    plots = [
+        Plot("figure", _overview(both, sides), "Flip rate and precision by epoch, mean over the classes of a group.")
     ]
     for side, classes in sides.items():
         text = f"The {side} co-occurrence classes one by one: flip rate above, average precision below."
-        pictures.append(Picture(f"figure-{side}", _by_class(study, both, classes), text))
+        plots.append(Plot(f"figure-{side}", _by_class(study, both, classes), text))
     return Outcome(
         target="oscillation",
         title="Chaotic proxy oscillation",
@@ -48,7 +48,7 @@ def oscillation(study: Study) -> Outcome:
         "co-occurrence classes both are stable.",
         seen=_seen(both, sides),
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=pictures,
+        plots=plots,
     )
 
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from kenthash.methods.kdph import Settings
 from kenthash.studies.drawing import I2T, QUIET, T2I, canvas, legend_below, tidy
 from kenthash.studies.grid import Job, run_all
-from kenthash.studies.outcome import Outcome, Picture
+from kenthash.studies.outcome import Outcome, Plot
 from kenthash.studies.results import DIRECTIONS, Cells, both_directions, cells_of
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
@@ -63,7 +63,7 @@ def sensitivity(study: Study) -> Outcome:
         "ε = 100 and beyond 16 axes.",
         seen=seen,
         sheets=[Sheet(["Setting", "Value", "", "I → T", "T → I"], rows, f"mAP@ALL of signed codes. {study.basis}")],
-        pictures=[Picture("figure", _draw(curves, bits), "mAP by each setting; the dashed line is the default.")],
+        plots=[Plot("figure", _draw(curves, bits), "mAP by each setting; the dashed line is the default.")],
     )
 
 

@@ -12,7 +12,7 @@ from kenthash.progress import track
 from kenthash.proxies.kinds import Kind
 from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
 from kenthash.studies.grid import run_all
-from kenthash.studies.outcome import Outcome, Picture, mean, signed
+from kenthash.studies.outcome import Outcome, Plot, mean, signed
 from kenthash.studies.results import SIGNIFICANT
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
@@ -65,7 +65,7 @@ def shape(study: Study) -> Outcome:
                 f"{study.basis_of_lengths} Bold: ahead of both others by the paired test over classes.",
             )
         ],
-        pictures=[Picture("figure", _draw(study, measured), "Mean average precision of search by class.")],
+        plots=[Plot("figure", _draw(study, measured), "Mean average precision of search by class.")],
     )
 
 

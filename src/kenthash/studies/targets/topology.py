@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from kenthash.analysis.topology import ByGroup, GroupTopology, nearest_proxy_cosine, topologies
 from kenthash.studies.drawing import BASELINE, MARKERS, METHOD, QUIET, canvas, legend_below, tidy
-from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean, signed
+from kenthash.studies.outcome import LeftOut, Outcome, Plot, mean, signed
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
 
@@ -55,7 +55,7 @@ def topology(study: Study) -> Outcome:
         "from the baseline to KDPH, mainly by less similarity between groups.",
         seen=seen,
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[Picture("figure", _draw(before, after), drawn)],
+        plots=[Plot("figure", _draw(before, after), drawn)],
     )
 
 

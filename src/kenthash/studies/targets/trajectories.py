@@ -11,10 +11,10 @@ from kenthash.analysis.plane import Plane, Travel, ellipse, kent_covariance, pri
 from kenthash.analysis.subject import Subject
 from kenthash.analysis.topology import cosines, unit
 from kenthash.studies.drawing import MANY, QUIET, canvas, tidy
-from kenthash.studies.outcome import Outcome, Picture, mean
+from kenthash.studies.outcome import Outcome, Plot, mean
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
-from kenthash.training.record import Epoch
+from kenthash.training.proxy_record import Epoch
 
 SHOWN = 8  # the anchor and the classes most often seen with it
 SAMPLES = 60  # of each shown class, faint
@@ -68,7 +68,7 @@ def trajectories(study: Study) -> Outcome:
         "converge smoothly and faster.",
         seen=seen,
         sheets=[Sheet(head, rows, caption)],
-        pictures=[Picture("figure", _draw(study, shown), drawn)],
+        plots=[Plot("figure", _draw(study, shown), drawn)],
     )
 
 

@@ -13,7 +13,7 @@ from kenthash.analysis.topology import cosines, unit
 from kenthash.evaluation.inputs import Labels
 from kenthash.evaluation.measures import Scores
 from kenthash.studies.drawing import MANY, QUIET, canvas
-from kenthash.studies.outcome import LeftOut, Outcome, Picture, mean
+from kenthash.studies.outcome import LeftOut, Outcome, Plot, mean
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import PAIR, TITLES, Study
 
@@ -74,7 +74,7 @@ def embedding(study: Study) -> Outcome:
         ),
     ]
     drawn = "t-SNE of outputs (dots) and proxies (stars; the black one is the class itself). Seed 0."
-    picture = Picture("figure", _draw(both, [name, *(study.classes[c] for c in shown)]), drawn)
+    plot = Plot("figure", _draw(both, [name, *(study.classes[c] for c in shown)]), drawn)
     return Outcome(
         target="tsne",
         title=f"The space of one class, “{name}”",
@@ -85,7 +85,7 @@ def embedding(study: Study) -> Outcome:
         "space falls into radial clusters by kind.",
         seen=seen,
         sheets=[Sheet(head, rows, caption, digits=3)],
-        pictures=[picture],
+        plots=[plot],
     )
 
 

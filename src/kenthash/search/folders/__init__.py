@@ -1,0 +1,1 @@
+"""Folders of pictures in an index: which files there are, what of them changed, and the index that a folder owns."""

@@ -1,0 +1,1 @@
+"""Indexes on servers: Milvus and PostgreSQL, and their addresses."""

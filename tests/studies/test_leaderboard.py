@@ -1,0 +1,164 @@
+"""Codes from elsewhere are scored as our own are, and only results of the same rules are ranked together."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from kenthash.cli import app
+from kenthash.codes import pack
+from kenthash.data.pack import read_pack
+from kenthash.errors import DataError, UsageError
+from kenthash.studies.compare import Comparison, compare_sheets
+from kenthash.studies.leaderboard import make_leaderboard
+from kenthash.studies.submission import evaluate_submission
+from kenthash.training.evaluate import evaluate_run
+from kenthash.training.recipe import make_recipe
+from kenthash.training.run_folder import Run
+from kenthash.training.train import train_run
+from packs import write_pack
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, and its very codes as somebody else's submission."""
+    folder = tmp_path_factory.mktemp("results")
+    data = write_pack(folder / "pack")
+    train_run(make_recipe({"data": str(data), "method": "dsph", "bits": 16, "epochs": 2}), folder / "run", quiet=True)
+    evaluate_run(folder / "run", figures=False)
+    run = Run.open(folder / "run", "cpu")
+    outputs = run.outputs(run.source(), np.arange(400))
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    np.save(theirs / "image.npy", pack(outputs.image))
+    np.save(theirs / "text.npy", pack(outputs.text))
+    (theirs / "submission.yaml").write_text("name: <Theirs>\nprotocol: honest\nrecipe: {rate: 0.1}\n")
+    evaluate_submission(theirs, read_pack(data))
+    return folder
+
+
+def test_the_same_codes_have_the_same_figures(results: Path) -> None:
+    ours, theirs = (json.loads((results / name / "metrics.json").read_text()) for name in ("run", "theirs"))
+    names = ("bits", "seed", "ties", "protocol", "split", "data_digest", "code_version")
+    assert {name: theirs[name] for name in names} == {name: ours[name] for name in names}
+    for direction in ("i2t", "t2i", "i2i", "t2t"):
+        assert theirs[direction].items() <= ours[direction].items()
+    assert theirs["t2i"]["instance_recall"]["10"] > 0
+
+
+def test_a_page_of_both(results: Path) -> None:
+    board = make_leaderboard([results])
+    assert [(row.name, row.fidelity) for row in board.rows] == [("DSPH", "code"), ("<Theirs>", "submitted")]
+    assert board.rows[0].cells["i2t", 16].maps == board.rows[1].cells["i2t", 16].maps
+    page = board.page()
+    assert "&lt;Theirs&gt;" in page and "<Theirs>" not in page
+    assert "rate: 0.1" in page and "proxy_optimizer" in page
+    assert not board.published  # the pack is no benchmark
+
+
+def test_without_labels_figures_are_of_own_pairs(results: Path, tmp_path: Path) -> None:
+    """And nothing speaks of mAP but the line that says why there is none."""
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    dataset = replace(read_pack(results / "pack"), labels=np.zeros((400, 0), np.uint8), classes=[])
+    scored = evaluate_submission(theirs, dataset)
+    before = json.loads((results / "theirs" / "metrics.json").read_text())
+    for direction in ("i2t", "t2i"):
+        assert scored.metrics[direction]["instance_recall"] == before[direction]["instance_recall"]
+    assert set(scored.metrics) & set(before) >= {"i2t", "t2i", "bits"} and "i2i" not in scored.metrics
+    assert "mAP and other figures by shared labels are left out: its items have no labels" in scored.text()
+    board = make_leaderboard([tmp_path])
+    assert "mAP" not in board.note.replace("no part in mAP", "") and "real" not in board.note
+    assert board.sheet().head[4:] == ["16 R@10"] and "<table>" in board.page()
+
+
+def test_real_valued_controls_of_a_comparison(tmp_path: Path) -> None:
+    """They stand above the methods; those of other rules, or that a folder does not keep, are said to be missing."""
+    data, out = write_pack(tmp_path / "pack", items=200), tmp_path / "out"
+    compare_sheets(Comparison(data, out, ("lsh", "cosine"), (16,), 2, {}))
+    board = make_leaderboard([out])
+    assert [(row.name, row.fidelity) for row in board.rows] == [("cosine", "control"), ("lsh", "control")]
+    cell = board.rows[0].cells["i2t", 16]
+    with (out / "table.csv").open() as stream:
+        row = next(row for row in csv.DictReader(stream) if (row["task"], row["method"]) == ("I2T", "cosine"))
+    assert cell.mean == pytest.approx(float(row["map_mean"]), abs=1e-6)
+    assert cell.recall_mean(10) == pytest.approx(float(row["recall_at_10"]), abs=1e-6)
+    assert "Ranked by real values, no codes: cosine." in board.note
+    record = json.loads((out / "controls.json").read_text())
+    (out / "controls.json").write_text(json.dumps(record | {"protocol": "paper"}))
+    assert "Controls of out are left out: the protocol differs." in make_leaderboard([out]).note
+    (out / "controls.json").unlink()
+    board = make_leaderboard([out])
+    assert [row.name for row in board.rows] == ["lsh"] and "controls of out are not shown" in board.note
+
+
+def test_the_command_prints_json(results: Path, tmp_path: Path) -> None:
+    command = ["leaderboard", str(results), "--out", str(tmp_path / "page.html"), "--json"]
+    printed = CliRunner().invoke(app, command)
+    result = json.loads(printed.stdout)
+    assert result["written"] == [str(tmp_path / "page.html")] and (tmp_path / "page.html").is_file()
+    methods = [(row["Task"], row["Method"]) for row in result["tables"][0]["rows"]]
+    assert methods == [(task, name) for task in ("I2T", "T2I", "Mean") for name in ("DSPH", "<Theirs>")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ties", "stable", "the tie rule differs (stable and expected)"),
+        ("protocol", "paper", "the protocol differs"),
+        ("data_digest", "0", "the data (ids and labels) differs"),
+        ("code_version", "0.0.1", "the version of the evaluator differs"),
+        ("split", "0", "the split of seed 0 differs"),
+        ("seed", 1, "no seed in common"),
+    ],
+)
+def test_other_rules_are_refused(results: Path, tmp_path: Path, name: str, value: object, said: str) -> None:
+    other = shutil.copytree(results / "theirs", tmp_path / "other")
+    metrics = json.loads((other / "metrics.json").read_text())
+    (other / "metrics.json").write_text(json.dumps(metrics | {name: value}))
+    with pytest.raises(DataError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        make_leaderboard([results / "run", other])
+
+
+def test_a_length_without_all_seeds_is_left_out(results: Path, tmp_path: Path) -> None:
+    """Rows are compared over the seeds that all of them have."""
+    for bits, seed in ((16, 0), (16, 1), (32, 1)):
+        run = shutil.copytree(results / "run", tmp_path / f"run-{bits}-{seed}")
+        for path, load, dump in (
+            ("metrics.json", json.loads, json.dumps),
+            ("recipe.yaml", yaml.safe_load, yaml.safe_dump),
+        ):
+            values = load((run / path).read_text()) | {"bits": bits, "seed": seed}
+            values |= {"split": f"{seed}"} if path == "metrics.json" else {}
+            (run / path).write_text(dump(values))
+    assert sorted(make_leaderboard([tmp_path]).rows[0].cells) == [("i2t", 16), ("t2i", 16)]
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        ("protocol: honest", "does not say its name"),
+        ("name: x", "does not say its protocol"),
+        ("name: x\nprotocol: mine", "protocol: 'mine' is not"),
+        ("name: x\nprotocol: honest\nseeds: 3", "did you mean seed"),
+    ],
+)
+def test_faults_of_a_description(results: Path, tmp_path: Path, description: str, said: str) -> None:
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    (theirs / "submission.yaml").write_text(description)
+    with pytest.raises((DataError, UsageError), match=said):
+        evaluate_submission(theirs, read_pack(results / "pack"))
+
+
+def test_codes_that_do_not_fit_the_data(results: Path, tmp_path: Path) -> None:
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    codes = np.load(theirs / "image.npy")
+    for wrong, said in ((codes[:-1], "399 codes, but the data has 400"), (codes / 2, "must be packed uint8")):
+        np.save(theirs / "image.npy", wrong)
+        with pytest.raises((DataError, UsageError), match=said):
+            evaluate_submission(theirs, read_pack(results / "pack"))

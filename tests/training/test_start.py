@@ -1,0 +1,66 @@
+"""Training that goes on from the heads of another model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kenthash import Hasher
+from kenthash.codes import pack
+from kenthash.data.pack import FeaturePack
+from kenthash.data.splits import make_split
+from kenthash.errors import UsageError
+from kenthash.training.loop import Training
+from kenthash.training.recipe import Recipe, make_recipe
+from kenthash.training.sources import FeatureSource
+from kenthash.training.train import train_run
+from packs import write_pack
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a pack, and a run of 32 bits on it."""
+    folder = tmp_path_factory.mktemp("start")
+    write_pack(folder / "pack")
+    train_run(recipe(folder, bits=32, nested=[16]), folder / "run", quiet=True)
+    return folder
+
+
+def recipe(folder: Path, **changes: object) -> Recipe:
+    small = {"head": {"hidden": 64}, "epochs": 4, "batch": 60, "optimizer": {"lr": 0.01}}
+    return make_recipe({"data": str(folder / "pack"), "method": "kcph", "bits": 16, **small, **changes})
+
+
+def training(folder: Path, **changes: object) -> Training:
+    source = FeatureSource(FeaturePack.open(folder / "pack"), torch.device("cpu"))
+    return Training(recipe(folder, **changes), source, make_split(400, 1).train, torch.device("cpu"))
+
+
+def test_it_begins_with_the_first_bits_of_the_model(folder: Path) -> None:
+    begun = training(folder, start=str(folder / "run"), head={"hidden": 2048})  # the width is the model's
+    begun.modules.eval()
+    features, hasher = FeaturePack.open(folder / "pack"), Hasher.load(folder / "run", "cpu")
+    with torch.inference_mode():
+        image = begun.network.image_head(torch.from_numpy(features.image.astype(np.float32))).numpy()
+    assert (pack(image) == hasher.encode_image_features(features.image)[:, :2]).mean() > 0.999
+
+
+def test_a_run_that_started_from_a_model_is_finished_and_says_so(folder: Path) -> None:
+    train_run(recipe(folder, start=str(folder / "run")), folder / "further", quiet=True)
+    assert f"start: {folder / 'run'}" in (folder / "further" / "recipe.yaml").read_text()
+    assert Hasher.load(folder / "further", "cpu").bits == 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bits": 64}, "its codes have 32 bits: choose at most as many, not 64"),
+        ({"start": "clip"}, "start=clip: takes vectors of clip, 512-d and 384-d, not of an unknown encoder"),
+        ({"start": "nowhere"}, "nowhere: neither a folder nor a pretrained model: these are clip, light"),
+        ({"method": "dsph", "head": {}}, "only heads of kind mlp can be gone on from"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(folder: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        training(folder, **{"start": str(folder / "run"), **changes})
