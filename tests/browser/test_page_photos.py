@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing  # a page is closed before its server: what it still loads would be refused
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,7 @@ def test_the_page_follows_an_index_that_grows(
     with Index.open(tmp_path / "scenes.kh") as index:
         items = [item for item in index.get(rest) if item]
         index.remove(collection.ids)
-        with serving("--index", str(tmp_path / "scenes.kh")) as url:
-            page = new_page()
+        with serving("--index", str(tmp_path / "scenes.kh")) as url, closing(new_page()) as page:
             page.goto(url)
             page.get_by_text("The index is empty").wait_for()
             page.keyboard.type("half a que")  # which stays while the page learns of new items
@@ -153,8 +153,10 @@ def test_relevance_and_that_nothing_is_close(
     shutil.copytree(collection.index.parent / "model", tmp_path / "model")
     unsure, sure = (-9.0, 9.0, 0.0, 0.0), (9.0, 0.0, 0.0, 0.0)  # by the codes; always over 99 %
     Relevance({64: {"words": unsure, "picture": sure}}, "scenes", ITEMS).write(tmp_path / "model")
-    with serving("--index", str(tmp_path / "scenes.kh"), "--model", str(tmp_path / "model")) as url:
-        page = new_page()
+    with (
+        serving("--index", str(tmp_path / "scenes.kh"), "--model", str(tmp_path / "model")) as url,
+        closing(new_page()) as page,
+    ):
         page.goto(url)
         told = ask(page, WORDS)
         assert told["close"] == 0
@@ -185,8 +187,7 @@ def test_duplicates_are_shown_with_their_sizes(
     with Index.create(tmp_path / "album.kh", 64) as index:
         assign_model(index, collection.index.parent / "model")
         sync_folder(index, walk_folder(tmp_path / "album"), collection.hasher.encode_files)
-    with serving("--index", str(tmp_path / "album.kh")) as url:
-        page = new_page()
+    with serving("--index", str(tmp_path / "album.kh")) as url, closing(new_page()) as page:
         page.goto(url)
         page.locator("#taste img").first.wait_for()
         page.get_by_role("button", name="Duplicates").click()
