@@ -4,7 +4,7 @@
 
 Prints one JSON line at each size: processor seconds to add and to compact, bytes on disk, the largest memory so far,
 and processor milliseconds per query (median of 50, k = 10), for codes and for real-valued queries. 100 million take 8
-minutes of a quiet core, 7 GB of disk and 4 GB of memory.
+minutes of a quiet core, 7 GB of disk and 6 GB of memory.
 """
 
 import json
