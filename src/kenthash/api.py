@@ -164,11 +164,13 @@ def index_folder(
     # First of all, so that neither a folder without pictures nor an encoder with other weights leaves an index behind.
     content = walk_folder(Path(folder))
     target = str(index) if index is not None else str(index_for(Path(folder)))
-    found = model_to_index_with(target, model)
-    hasher = Hasher.load(found, device)
+    model_folder = model_to_index_with(target, model)
+    hasher = Hasher.load(model_folder, device)
     _ = hasher.encoder
     number = f"{len(content.files):,} picture{'' if len(content.files) == 1 else 's'}"
-    name = found.parent.name if found.name == "model" else found.name  # the model of a run is below it
+    name = (
+        model_folder.parent.name if model_folder.name == "model" else model_folder.name
+    )  # the model of a run is below it
     notify(f"{content.folder}: {number}, by the model {name}, into {without_password(target)}")
     with Index.open_or_create(target, *stages(hasher.bits, hasher.config.nested)) as opened:
         if not is_current(opened) and opened.list_ids(limit=1):

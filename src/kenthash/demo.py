@@ -84,7 +84,7 @@ def run_demo(out: Path, items: int, echo: Callable[[str], object]) -> None:
     index = out / "scenes.kh"
     echo(f"5. put the codes into an index, {index}, and search it")
     _index(index, run, pack, dataset)
-    answers = _ask(index, run, out / "answers.png")
+    answers = _answer_queries(index, run, out / "answers.png")
     echo("\n".join(f"   {query:<30} → {nearest}" for query, nearest in answers.items()))
     echo(f"   {out / 'answers.png'}: the four nearest pictures of each\n")
     echo(
@@ -176,7 +176,7 @@ def _index(target: Path, run: Path, pack: Path, dataset: Dataset) -> None:
         add_texts(index, lambda few: np.stack([texts[text] for text in few]))
 
 
-def _ask(target: Path, run: Path, sheet: Path) -> dict[str, str]:
+def _answer_queries(target: Path, run: Path, sheet: Path) -> dict[str, str]:
     """Answer the queries, draw their nearest pictures; returns the caption of each query's nearest."""
     with Index.open(target) as index:
         answers = index.search(Hasher.load(run).encode_texts(QUERIES), k=4)

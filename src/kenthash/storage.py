@@ -32,7 +32,7 @@ def is_address(data: str) -> bool:
     return _SCHEME.match(data) is not None
 
 
-def shown(address: str) -> str:
+def display_address(address: str) -> str:
     """An address as messages may show it: without a password, and without the query, which may be a signature."""
     if not is_address(address):
         return address
@@ -109,7 +109,7 @@ def expand_braces(pattern: str) -> Iterator[str]:
         choices.append(choice)
         total *= len(choice)
         if total > MAX_BRACES:
-            raise UsageError(f"{shown(pattern)}: the braces stand for more than {MAX_BRACES:,} names")
+            raise UsageError(f"{display_address(pattern)}: the braces stand for more than {MAX_BRACES:,} names")
     for chosen in product(*choices):
         yield texts[0] + "".join(word + text for word, text in zip(chosen, texts[1:], strict=True))
 
@@ -140,16 +140,16 @@ def _list_local(pattern: str) -> list[StoredFile]:
 def _list_remote(pattern: str) -> list[StoredFile]:
     file_system, path = _file_system(pattern)
     if any(mark in path for mark in "*?["):
-        found: dict[str, Any] = file_system.glob(path, detail=True)
+        listed: dict[str, Any] = file_system.glob(path, detail=True)
     elif file_system.isfile(path):  # asked first: an HTTP server has files, and seldom a list of them
         return [StoredFile(pattern, _remote_state(file_system.info(path)))]
     else:
-        found = file_system.find(path, detail=True)
-    if not found:
+        listed = file_system.find(path, detail=True)
+    if not listed:
         raise FileNotFoundError
     return [
         StoredFile(file_system.unstrip_protocol(name), _remote_state(about))
-        for name, about in sorted(found.items())
+        for name, about in sorted(listed.items())
         if about.get("type") != "directory" and not name.rpartition("/")[2].startswith(".")
     ]
 
@@ -168,12 +168,12 @@ def _file_system(address: str) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise UsageError(
-            f"{shown(address)}: this needs fsspec, which is not installed: pip install 'kenthash[remote]'"
+            f"{display_address(address)}: this needs fsspec, which is not installed: pip install 'kenthash[remote]'"
         ) from error
     try:
         file_system, path = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:  # "Install s3fs to access S3", "Protocol not known"
-        raise UsageError(f"{shown(address)}: {error}") from error
+        raise UsageError(f"{display_address(address)}: {error}") from error
     return file_system, path
 
 
@@ -185,13 +185,13 @@ def _errors(address: str, what: str = "read") -> Iterator[None]:
     except (DataError, UsageError):
         raise
     except FileNotFoundError as error:
-        raise DataError(f"{shown(address)}: there is no such file or folder") from error
+        raise DataError(f"{display_address(address)}: there is no such file or folder") from error
     except OSError as error:
         raise DataError(
-            f"{shown(address)}: cannot be {what}: {error.strerror or ' '.join(str(error).split())}"
+            f"{display_address(address)}: cannot be {what}: {error.strerror or ' '.join(str(error).split())}"
         ) from error
     except Exception as error:
         if not is_address(address) or not type(error).__module__.startswith(("fsspec", "aiohttp", "botocore", "gcsfs")):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{shown(address)}: cannot be {what}: {reason}") from error
+        raise DataError(f"{display_address(address)}: cannot be {what}: {reason}") from error

@@ -106,28 +106,28 @@ def _forward(encoder: Encoder, batch: int) -> tuple[float, float]:
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         encoder.encode_pictures(pictures)
         encoder.encode_texts(tokens)
-    with _kept(encoder) as kept, torch.autocast("cpu", torch.bfloat16):
+    with _saved_for_backward(encoder) as saved_bytes, torch.autocast("cpu", torch.bfloat16):
         vectors = encoder.encode_pictures(pictures), encoder.encode_texts(tokens)
     del vectors
-    return float(counter.get_total_flops()), float(sum(kept.values()))
+    return float(counter.get_total_flops()), float(sum(saved_bytes.values()))
 
 
 @contextmanager
-def _kept(encoder: Encoder) -> Iterator[dict[int, int]]:
+def _saved_for_backward(encoder: Encoder) -> Iterator[dict[int, int]]:
     """The bytes of what autograd keeps, by where they lie; weights are not counted, they are there anyway."""
     own = {p.untyped_storage().data_ptr() for p in encoder.parameters()}
-    kept: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
     alive: list[Tensor] = []  # so that no place is used twice
 
     def note(tensor: Tensor) -> Tensor:
         place = tensor.untyped_storage().data_ptr()
         if place not in own:
-            kept[place] = tensor.untyped_storage().nbytes()
+            saved_bytes[place] = tensor.untyped_storage().nbytes()
             alive.append(tensor)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        yield kept
+        yield saved_bytes
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ class _Fastest:
         self.steady = max(self.steady, sum(items / (last - first) for items, first, last in steady))
         start, end = min(first for _, first, _ in steady), max(last for _, _, last in steady)
         spent = _spent_until(samples, end) - _spent_until(samples, start)
-        done = sum(items for time, items in _ends(outs) if start < time <= end)
-        self.processor = min(self.processor, spent / done)
+        hashed = sum(items for time, items in _ends(outs) if start < time <= end)
+        self.processor = min(self.processor, spent / hashed)
 
     def figures(self, name: str) -> dict[str, float]:
         return {
@@ -119,7 +119,9 @@ def _seconds(run: "subprocess.Popen[str]") -> float:
 def _ends(outs: list[Path]) -> list[tuple[float, int]]:
     """When each shard was finished, and its number of pictures."""
     manifests = [(out, read_manifest(out)[1].values()) for out in outs]
-    return sorted(((out / one.file).stat().st_mtime, one.items) for out, records in manifests for one in records)
+    return sorted(
+        ((out / record.file).stat().st_mtime, record.items) for out, records in manifests for record in records
+    )
 
 
 def _steady(out: Path) -> tuple[int, float, float]:

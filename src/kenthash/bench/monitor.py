@@ -122,9 +122,9 @@ def _file_pages(pid: int) -> dict[str, int]:
     """Kilobytes of each mapped file that are in memory, without pages that the process has changed for itself."""
     sizes, path = Counter[str](), ""
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-        name, value, *rest = line.split(maxsplit=5)
+        name, value, *fields = line.split(maxsplit=5)
         if not name.endswith(":"):  # a mapping: addresses, permissions, offset, device, inode, and the path of a file
-            path = rest[-1] if len(rest) == 4 else ""
+            path = fields[-1] if len(fields) == 4 else ""
         elif name == "Rss:":
             sizes[path] += int(value)
         elif name == "Anonymous:":

@@ -43,7 +43,7 @@ SINGLE, BATCH = 100, 1000  # number of queries searched one by one, and together
 PROVEN = 2  # real-valued queries that are compared with a slow reference
 CHUNK = 1 << 22  # codes made at a time
 
-Ask = Callable[[slice], Any]  # some of the queries, as a contestant takes them
+SliceQueries = Callable[[slice], Any]  # some of the queries, as a contestant takes them
 Maker = Callable[[], tuple[Run, float]]  # a function from queries to distances, and bytes per item
 
 
@@ -70,20 +70,20 @@ def _compare(items: int, kind: str, rounds: int, batch_rounds: int) -> dict[str,
             contestants[name] = {"note": "not installed"}
     true = runs[REFERENCE](queries[:BATCH] if items <= LARGE else queries[:SINGLE])
     real = weighted(queries)
-    true_of_real = _slow_distances(codes, real.some(slice(PROVEN)))
+    true_of_real = _slow_distances(codes, real.select(slice(PROVEN)))
     del codes
-    asks: dict[str, Ask] = {name: real.some if "real" in name else queries.__getitem__ for name in runs}
+    slicers: dict[str, SliceQueries] = {name: real.select if "real" in name else queries.__getitem__ for name in runs}
     batch_rounds = batch_rounds if items <= LARGE else 0
     with bar(rounds + batch_rounds, f"{items:,} {kind}", "rounds") as progress:
         for turn in range(rounds + batch_rounds):
             for name, run in runs.items():
                 if name in ONCE and turn not in (0, rounds):
                     continue
-                _take_turn(run, asks[name], contestants[name], batch=turn >= rounds)
+                _take_turn(run, slicers[name], contestants[name], batch=turn >= rounds)
             progress.update()
     for name, run in runs.items():
         compared = true_of_real if "real" in name else true
-        answers = run(asks[name](slice(len(compared))))
+        answers = run(slicers[name](slice(len(compared))))
         contestants[name]["equal"] = bool(np.array_equal(answers, compared))
         contestants[name]["recall"] = float((answers <= compared[:, -1:]).mean())
     for name, figures in contestants.items():
@@ -132,14 +132,14 @@ def _makers(codes: Codes) -> dict[str, Maker | None]:
     return makers
 
 
-def _take_turn(run: Run, ask: Ask, figures: dict[str, Any], batch: bool) -> None:
+def _take_turn(run: Run, slice_queries: SliceQueries, figures: dict[str, Any], batch: bool) -> None:
     if batch:
-        all_queries = ask(slice(BATCH))
+        all_queries = slice_queries(slice(BATCH))
         start = time.process_time()
         run(all_queries)
         spent = (time.process_time() - start) / BATCH
     else:
-        queries = [ask(slice(q, q + 1)) for q in range(SINGLE)]
+        queries = [slice_queries(slice(q, q + 1)) for q in range(SINGLE)]
         run(queries[0])  # so that the processor's caches hold the data of this library
         spent = np.inf
         for part in range(0, SINGLE, SINGLE // 4):
@@ -203,14 +203,14 @@ def _run_of(base: CodeFile, real: bool) -> Run:
     scan.use_compiled()
     state, pool = snapshot_of(base, BITS), ThreadPoolExecutor(1)
 
-    def run(asked: Codes | Queries) -> NDArray[Any]:
-        queries = word_queries(asked if isinstance(asked, Queries) else Queries(asked), BITS)
+    def run(raw_queries: Codes | Queries) -> NDArray[Any]:
+        queries = word_queries(raw_queries if isinstance(raw_queries, Queries) else Queries(raw_queries), BITS)
         looked = np.zeros(len(queries), np.int64)
         heaps, _ = state.search(queries, K, (state.present, state.fresh.present), pool, 1, looked)
         return np.stack([scan.read_heap(heap, limit)[1] for heap, limit in zip(heaps, queries.limits, strict=True)])
 
-    some = base.codes[:2].view(np.uint8)
-    run(weighted(some) if real else some)  # compiles the kernels, and measures what hashing costs
+    sample = base.codes[:2].view(np.uint8)
+    run(weighted(sample) if real else sample)  # compiles the kernels, and measures what hashing costs
     return run
 
 

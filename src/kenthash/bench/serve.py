@@ -93,14 +93,14 @@ def bench_workers(workers: int, items: int = 1_000_000, seconds: float = 5.0, ro
                 figures = _figures(load, server_cpu_seconds(process.pid) - before)
                 if number not in best or figures["requests_a_second"] > best[number]["requests_a_second"]:
                     best[number] = figures
-    one, several = (best[number]["requests_a_second"] for number in (1, workers))
+    one_worker, all_workers = (best[number]["requests_a_second"] for number in (1, workers))
     return {
         "items": items,
         "clients": CLIENTS,
         "one worker": best[1] | {"memory_mb": round(memory[1])},
         f"{workers} workers": best[workers] | {"memory_mb": round(memory[workers])},
         "ratios": {
-            "requests (bar on 2 cores: 1.6)": round(several / one, 2),
+            "requests (bar on 2 cores: 1.6)": round(all_workers / one_worker, 2),
             "p99": round(best[workers]["p99_ms"] / best[1]["p99_ms"], 2),
             "memory per worker more (bar: 0.1)": round((memory[workers] / memory[1] - 1) / (workers - 1), 3),
         },
@@ -224,9 +224,11 @@ def render(result: dict[str, Any]) -> str:
     lines = [f"{result['items']:,} codes of {BITS} bits, k = {K}, {result['clients']} clients on the same machine"]
     for name, figures in result.items():
         if isinstance(figures, dict):
-            lines.append(f"{name:<30} " + "  ".join(f"{key} {_shown(value)}" for key, value in figures.items()))
+            lines.append(
+                f"{name:<30} " + "  ".join(f"{key} {_joined_numbers(value)}" for key, value in figures.items())
+            )
     return "\n".join(lines)
 
 
-def _shown(value: float | list[float]) -> str:
+def _joined_numbers(value: float | list[float]) -> str:
     return " ".join(f"{number:,}" for number in (value if isinstance(value, list) else [value]))

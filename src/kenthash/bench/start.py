@@ -64,7 +64,7 @@ def _rclip(command: Path, folder: Path, rounds: int) -> dict[str, float | str]:
     Image.effect_noise((224, 224), 50).convert("RGB").save(photos / "noise.jpg")
     loads = "import onnxruntime, rclip.main, rclip.model, rclip.utils.tokenizer"
     search = [str(command), WORDS]
-    done = subprocess.run(search, cwd=photos, capture_output=True, text=True)
+    completed = subprocess.run(search, cwd=photos, capture_output=True, text=True)
     figures: dict[str, float | str] = {
         "rclip: --version, processor s": min(_cost([str(command), "--version"], None, {})[0] for _ in range(rounds)),
         "rclip: the modules of a search, without its weights, processor s": min(
@@ -72,8 +72,8 @@ def _rclip(command: Path, folder: Path, rounds: int) -> dict[str, float | str]:
         ),
         "rclip: install without its weights, MB": int(subprocess.check_output([str(python), "-c", size])) / 1e6,
     }
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["it does not say why"])[-1][:100]
+    if completed.returncode:
+        reason = (completed.stderr.strip().splitlines() or ["it does not say why"])[-1][:100]
         return figures | {"rclip: cold search": f"not measured: it cannot fetch its weights here ({reason})"}
     return figures | {"rclip: cold search, processor s": min(_cost(search, photos, {})[0] for _ in range(rounds))}
 

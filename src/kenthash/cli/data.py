@@ -104,8 +104,8 @@ def encode(
         return
     typer.echo(f"{report.pack}: {report.items} items, {report.texts} texts, encoder {encoder}")
     if report.reused:
-        again = "; to try the skipped items again, remove it first" if report.skipped else ""
-        typer.echo(f"the same items and encoder as asked for: used as it is{again}")
+        retry_hint = "; to try the skipped items again, remove it first" if report.skipped else ""
+        typer.echo(f"the same items and encoder as asked for: used as it is{retry_hint}")
     else:
         typer.echo(f"encoded {report.encoded} items in {report.seconds:.1f} s, {report.rate:.1f} per second", nl=False)
         typer.echo(f"; {report.resumed} were finished before" if report.resumed else "")

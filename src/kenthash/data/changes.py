@@ -44,14 +44,14 @@ class FileRecord:
     def digests(self, files: Sequence[Path]) -> list[str]:
         """The digest of each file's content, "" of one that cannot be read."""
         with ThreadPoolExecutor(min(8, cores())) as pool:
-            found: list[str] = []
+            digests: list[str] = []
             for start in track(range(0, len(files), BLOCK), "looking for changes", unit="blocks"):
                 block = files[start : start + BLOCK]
                 known = self._known(block)
                 states = list(pool.map(_state, block, known))
                 self._keep(block, known, states)
-                found += [state.digest if state is not None else "" for state in states]
-        return found
+                digests += [state.digest if state is not None else "" for state in states]
+        return digests
 
     def _known(self, files: Sequence[Path]) -> list[FileState | None]:
         names, rows = [_key(file) for file in files], {}

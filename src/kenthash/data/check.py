@@ -235,9 +235,9 @@ def _picture_problems(ids: list[str], sources: Iterable[Path | bytes]) -> Iterat
 
 
 def _digests(sources: Iterable[Path | bytes]) -> Iterator[bytes | str]:
-    rest = iter(sources)
+    iterator = iter(sources)
     with ThreadPoolExecutor(cores()) as pool, DecoderPool() as decoders:
-        while block := list(islice(rest, BLOCK)):
+        while block := list(islice(iterator, BLOCK)):
             yield from pool.map(partial(_digest, decoders), block)
 
 

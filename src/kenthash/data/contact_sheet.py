@@ -66,9 +66,9 @@ def _font(name: str, size: int) -> ImageFont.FreeTypeFont:
 
 
 def _coloured(caption: str, font: ImageFont.FreeTypeFont) -> list[tuple[str, str]]:
-    first, _, rest = caption.partition("\n")
-    lines = [(line, INK) for line in _wrapped(first, font, CELL)]
-    return lines + ([(line, SOFT) for line in _wrapped(rest, font, CELL)] if rest else [])
+    title, _, details = caption.partition("\n")
+    lines = [(line, INK) for line in _wrapped(title, font, CELL)]
+    return lines + ([(line, SOFT) for line in _wrapped(details, font, CELL)] if details else [])
 
 
 def _wrapped(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:

@@ -93,19 +93,19 @@ class DecoderPool:
         """As `to_square`. Pixels that are at hand need no worker."""
         if isinstance(source, Image.Image):
             return to_square(source, square)
-        _, content = self._ask(source, {"square": asdict(square), "max_pixels": max_pixels})
+        _, content = self._run_job(source, {"square": asdict(square), "max_pixels": max_pixels})
         return np.frombuffer(content, np.uint8).reshape(square.size, square.size, 3)
 
     def square_with_facts(self, source: PictureInput, square: Square) -> tuple[Pixels, Facts]:
         """As the function of this name."""
         if isinstance(source, Image.Image):
             return square_with_facts(source, square)
-        answer, content = self._ask(source, {"square": asdict(square), "max_pixels": MAX_PIXELS})
+        answer, content = self._run_job(source, {"square": asdict(square), "max_pixels": MAX_PIXELS})
         return np.frombuffer(content, np.uint8).reshape(square.size, square.size, 3), answer["facts"]
 
     def thumbnail(self, path: Path, side: int) -> bytes:
         """A JPEG whose longer side is `side`, or less if the picture's is."""
-        return self._ask(path, {"thumbnail": side})[1]
+        return self._run_job(path, {"thumbnail": side})[1]
 
     def close(self) -> None:
         """Ends all workers at once. What threads wait for is then a `BadPicture`."""
@@ -125,7 +125,7 @@ class DecoderPool:
     ) -> None:
         self.close()
 
-    def _ask(self, source: Path | bytes, job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def _run_job(self, source: Path | bytes, job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         name = str(source) if isinstance(source, Path) else "picture"
         content = b""
         if isinstance(source, Path):
@@ -135,7 +135,7 @@ class DecoderPool:
         for attempt in (1, 2):
             with self._worker() as worker:
                 try:
-                    answer, pixels = worker.ask(job, content)
+                    answer, pixels = worker.run_job(job, content)
                 except _WorkerEnded as ended:
                     if ended.by_limit or attempt == 2 or self._closed:
                         raise BadPicture(name, str(ended)) from ended
@@ -213,7 +213,7 @@ class _Worker:
             env={**os.environ, **few, "PYTHONPATH": os.pathsep.join(paths)},
         )
 
-    def ask(self, job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    def run_job(self, job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin is not None
         self._wait_until_ready()
         # A little more than the worker gives itself: then it has hung where its own limits do not reach.
@@ -349,9 +349,9 @@ def _thumbnail(source: Path | bytes, side: int) -> bytes:
 def _send(stream: IO[bytes], described: dict[str, Any], content: bytes) -> None:
     head = json.dumps(described).encode()
     for part in (HEAD.pack(len(head), len(content)) + head, content):
-        rest = memoryview(part)
-        while rest:  # an unbuffered pipe may take only a part
-            rest = rest[stream.write(rest) :]
+        unwritten = memoryview(part)
+        while unwritten:  # an unbuffered pipe may take only a part
+            unwritten = unwritten[stream.write(unwritten) :]
     stream.flush()
 
 

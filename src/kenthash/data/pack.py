@@ -61,8 +61,8 @@ class FeaturePack:
             raise DataError(f"{path / 'image.npy'}: {len(image)} rows, but ids.txt has {n}")
         _check_offsets(path / "text_offsets.npy", offsets, n, len(text), "text.npy")
         meta = read_json(path / "meta.json")
-        made = [str(meta.get(name) or "") for name in ("encoder", "encoder_weights", "pictures")]
-        return cls(path, dataset, image, text, np.asarray(offsets), meta.get("encoders") or {}, *made)
+        encoder_fields = [str(meta.get(name) or "") for name in ("encoder", "encoder_weights", "pictures")]
+        return cls(path, dataset, image, text, np.asarray(offsets), meta.get("encoders") or {}, *encoder_fields)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -179,12 +179,12 @@ def _not_finite(vectors: Vectors, block: int = 8192) -> list[int]:
 
 def _write_vectors(path: Path, blocks: Iterable[NDArray[np.float16]], rows: int) -> None:
     """An .npy file of float16, written block by block."""
-    rest = iter(blocks)
-    first = next(rest)
+    iterator = iter(blocks)
+    first = next(iterator)
     with atomic_write(path) as stream:
         header = {"descr": "<f2", "fortran_order": False, "shape": (rows, first.shape[1])}
         np.lib.format.write_array_header_1_0(stream, header)
-        for block in chain([first], rest):
+        for block in chain([first], iterator):
             stream.write(np.ascontiguousarray(block, "<f2").tobytes())
 
 

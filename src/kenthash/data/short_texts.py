@@ -50,7 +50,7 @@ def phrases(caption: str) -> set[str]:
         >>> sorted(phrases("A man in a red hat."))
         ['hat', 'man', 'red', 'red hat']
     """
-    found: set[str] = set()
+    distinct: set[str] = set()
     for part in re.split(r"[^\w\s'’-]+", caption.lower()):
         run: list[str] = []
         for word in WORD.findall(part):
@@ -58,8 +58,8 @@ def phrases(caption: str) -> set[str]:
                 run = []
                 continue
             run.append(word)
-            found.update(" ".join(run[-length:]) for length in range(1, min(LONGEST, len(run)) + 1))
-    return found
+            distinct.update(" ".join(run[-length:]) for length in range(1, min(LONGEST, len(run)) + 1))
+    return distinct
 
 
 def shared_phrases(captions: Sequence[Sequence[str]]) -> dict[str, list[int]]:
@@ -75,13 +75,13 @@ def shared_phrases(captions: Sequence[Sequence[str]]) -> dict[str, list[int]]:
         [0, 3, 6, 9, 12]
     """
     own = [set().union(*map(phrases, texts)) for texts in captions]
-    counts = Counter(phrase for found in own for phrase in found)
+    counts = Counter(phrase for item_phrases in own for phrase in item_phrases)
     usual = sorted(
         (phrase for phrase, count in counts.items() if count >= LEAST_ITEMS and 2 * count < len(own)),
         key=lambda phrase: (-counts[phrase], phrase),
     )
     items: dict[str, list[int]] = {phrase: [] for phrase in usual[:MOST_PHRASES]}
-    for number, found in enumerate(own):
-        for phrase in sorted(found & items.keys()):
+    for number, item_phrases in enumerate(own):
+        for phrase in sorted(item_phrases & items.keys()):
             items[phrase].append(number)
     return items

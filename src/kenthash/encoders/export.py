@@ -101,10 +101,10 @@ def export_graph(
         more = tuple(torch.cat([value, value[:1]])[:, : -1 if any_length else None] for value in example)
         with torch.inference_mode():
             expected = module(*more).numpy()
-        found = Graph(partial, content_digest(partial)).run_batch(
+        outputs = Graph(partial, content_digest(partial)).run_batch(
             {name: value.numpy() for name, value in zip(names, more, strict=True)}
         )
-        difference = float(np.abs(found - expected).max())
+        difference = float(np.abs(outputs - expected).max())
         if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
             raise KenthashError(
                 f"{path.name}: the exported tower differs from PyTorch by {difference:.2g}; it was not kept"

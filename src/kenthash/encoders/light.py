@@ -102,13 +102,13 @@ def rename_weights(weights: dict[str, Tensor], tower: Any) -> dict[str, Tensor]:
     blocks = [f"blocks.{stage}.{block}" for stage, group in enumerate(tower.blocks) for block in range(len(group))]
     renamed = {}
     for name, value in weights.items():
-        head, _, rest = name.partition(".")
+        head, _, suffix = name.partition(".")
         if head == "_blocks":
-            number, layer, part = rest.split(".")
+            number, layer, part = suffix.split(".")
             names = _FIRST if number == "0" else _BLOCK
             renamed[f"{blocks[int(number)]}.{names[layer]}.{part}"] = value
         else:
-            renamed[f"{_TOP[head]}.{rest}"] = value
+            renamed[f"{_TOP[head]}.{suffix}"] = value
     return renamed
 
 

@@ -66,16 +66,16 @@ def find_source(spec: str, weights: bool = True) -> OpenClipSource:
     import_torchvision()
     import open_clip
 
-    model, _, rest = spec.partition("/")
+    model, _, weights_name = spec.partition("/")
     if model not in open_clip.list_models():
         near = ", ".join(get_close_matches(model, open_clip.list_models(), 4, 0.4)) or "ViT-B-32, ViT-L-14, RN50"
         raise UsageError(f"openclip:{spec}: open_clip has no model {model!r}, and there is no such folder: try {near}")
     tags = open_clip.list_pretrained_tags_by_model(model)
-    tag = open_clip.get_pretrained_cfg(model, rest or "openai")
+    tag = open_clip.get_pretrained_cfg(model, weights_name or "openai")
     if tag:
-        return _tag_source(model, rest or "openai", tag)
-    file = expand(Path(rest)).resolve()
-    if rest and (file.is_file() or not weights):
+        return _tag_source(model, weights_name or "openai", tag)
+    file = expand(Path(weights_name)).resolve()
+    if weights_name and (file.is_file() or not weights):
         return _file_source(model, file)
     known = f"a tag of {model} ({', '.join(tags)})" if tags else "a tag (this model has none)"
     raise UsageError(f"openclip:{spec}: give {known} or a weights file that is there, as openclip:{model}/FILE")

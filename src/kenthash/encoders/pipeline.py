@@ -142,8 +142,8 @@ def _earlier_key(dataset: Dataset, encoder: VectorEncoder, out: Path) -> str | N
     meta = read_json(out / "meta.json") if is_pack(out) else None
     if not isinstance(meta, dict) or "pictures" in meta or meta.get("fingerprint") is None:
         return None
-    made = (out / "meta.json").stat().st_mtime
-    if any(file.is_file() and file.stat().st_mtime > made for file in _picture_items(dataset)[0]):
+    written_at = (out / "meta.json").stat().st_mtime
+    if any(file.is_file() and file.stat().st_mtime > written_at for file in _picture_items(dataset)[0]):
         return None
     key = earlier_pack_key(dataset, encoder.name)
     if key != meta["fingerprint"]:
@@ -171,10 +171,10 @@ def _encode_gaps(dataset: Dataset, encoder: VectorEncoder, folder: Path, batch: 
         decoders,  # ended before the stream, whose threads may wait for them
     ):
         for number, ((start, stop), encoded) in enumerate(zip(spans, stream, strict=True)):
-            done = finished_batch(start, stop, texts, encoded)
-            for row, reason in done.skipped.items():
+            finished_part = finished_batch(start, stop, texts, encoded)
+            for row, reason in finished_part.skipped.items():
                 progress.write(f"skipped {dataset.ids[row]}: {reason}", file=sys.stderr)
-            save_batch(folder, done)
+            save_batch(folder, finished_part)
             progress.update(stop - start)
             log.info("batch %d of %d is finished", number + 1, len(spans))
     return resumed

@@ -35,7 +35,7 @@ from kenthash.encoders.shipping import ShippedFolder
 from kenthash.encoders.stream import EncodeBatch, VectorEncoder, encode_stream
 from kenthash.errors import DataError, UsageError
 from kenthash.files import alone, cache_folder, expand, load_npz
-from kenthash.storage import absolute, shown
+from kenthash.storage import absolute, display_address
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Plan:
 def encode_shards(data: str, encoder: VectorEncoder, out: Path, ray: str | None = None) -> EncodeReport:
     """Encode the shards of a data set into the feature pack `out`; `ray` is the address of a cluster."""
     shards = find_shards(data)
-    name = PurePosixPath(shown(absolute(data))).name
+    name = PurePosixPath(display_address(absolute(data))).name
     return _encode(_Plan(name, shards, shards_key(shards, encoder.name)), encoder, out, ray)
 
 
@@ -139,7 +139,7 @@ class EncodeWorker:
         self.decoders.close()
 
     def __call__(self, shard: Shard, advance: Advance) -> ShardResult:
-        kept: list[Sample] = []
+        samples: list[Sample] = []
         image = [np.empty((0, self.encoder.image_dim), np.float16)]
         text = [np.empty((0, self.encoder.text_dim), np.float16)]
         skipped: dict[str, str] = {}
@@ -155,13 +155,13 @@ class EncodeWorker:
             for encoded in stream:
                 batch = waiting.popleft()
                 part = finished_batch(0, len(batch), [sample.texts for sample in batch], encoded)
-                kept += [batch[row] for row in part.rows.tolist()]
+                samples += [batch[row] for row in part.rows.tolist()]
                 image.append(part.image)
                 text.append(part.text)
                 skipped |= {batch[row].id: reason for row, reason in part.skipped.items()}
                 advance(len(batch))
-        content = _npz(kept, np.concatenate(image), np.concatenate(text), skipped)
-        return ShardResult(content, len(kept), skipped)
+        content = _npz(samples, np.concatenate(image), np.concatenate(text), skipped)
+        return ShardResult(content, len(samples), skipped)
 
 
 def _npz(

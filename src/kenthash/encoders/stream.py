@@ -132,8 +132,8 @@ class _Pending:
         facts: list[Facts] = [{} for _ in self.batch.pictures]
         for rows, pictures in self.pictures:
             image[rows], described, reasons = pictures.result()
-            for place, told in described.items():
-                facts[rows[place]] = told
+            for place, photo_facts in described.items():
+                facts[rows[place]] = photo_facts
             bad |= {rows[place]: reason for place, reason in reasons.items()}
         for rows, texts in self.texts:
             text[rows] = texts.result()

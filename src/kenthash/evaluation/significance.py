@@ -31,12 +31,12 @@ def bootstrap_interval(scores: Scores, seed: int = 0) -> tuple[float, float]:
         >>> low < 0.495 < high and high - low < 0.12
         True
     """
-    kept = scores[~np.isnan(scores)]
-    if not len(kept):
+    valid = scores[~np.isnan(scores)]
+    if not len(valid):
         raise DataError("no query has a score: there is nothing to draw an interval from")
     rng = np.random.default_rng(seed)
     means = [
-        kept[rng.integers(0, len(kept), (rows, len(kept)))].mean(axis=1) for rows in _batches(RESAMPLES, len(kept))
+        valid[rng.integers(0, len(valid), (rows, len(valid)))].mean(axis=1) for rows in _batches(RESAMPLES, len(valid))
     ]
     low, high = np.quantile(np.concatenate(means), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -24,16 +24,16 @@ def stable_scores(
     cutoffs = np.array([EVERYTHING if k is None else k for k in ks], np.int64)
     order = np.argsort(cutoffs)
     first, last, relevant = histograms.first, histograms.queries.stop, histograms.relevant
-    rank, found = nearer(histograms.total), nearer(relevant)
+    rank, relevant_before = nearer(histograms.total), nearer(relevant)
     if device == "cpu":
-        state = np.pad(rank * RANK + found, ((0, 0), (0, 1))).astype(np.uint64)
+        state = np.pad(rank * RANK + relevant_before, ((0, 0), (0, 1))).astype(np.uint64)
         sums = np.zeros((len(relevant), len(ks)))
         hits = np.zeros((len(relevant), len(ks)), np.int64)
         run_over_database(task, first, last, rank_items, cutoffs[order], state, sums, hits)
     else:
         from kenthash.evaluation.torch_backend import rank_items_torch
 
-        sums, hits = rank_items_torch(device, task, first, last, rank, found, cutoffs[order])
+        sums, hits = rank_items_torch(device, task, first, last, rank, relevant_before, cutoffs[order])
     sums[:, order], hits[:, order] = sums.copy(), hits.copy()  # back to the order of `ks`
     ap = np.stack([normalise(sums[:, i], relevant.sum(axis=1), k) for i, k in enumerate(ks)], axis=1)
     return ap, hits.astype(np.float64)
@@ -59,12 +59,12 @@ def _advance(distance: NDArray[np.uint32], shared: NDArray[np.uint32], state: Wo
 @compiled
 def _keep(states: Words, cutoff: int) -> int:
     """Move the states of rank up to the cut-off to the front; return their number."""
-    kept = 0
+    count = 0
     for j in range(len(states)):
         if np.int64(states[j] >> np.uint64(32)) <= cutoff:
-            states[kept] = states[j]
-            kept += 1
-    return kept
+            states[count] = states[j]
+            count += 1
+    return count
 
 
 @compiled

@@ -31,11 +31,13 @@ def count_items_torch(name: str, task: Retrieval, first: int, last: int, grades:
 
 
 def rank_items_torch(
-    name: str, task: Retrieval, first: int, last: int, rank: Counts, found: Counts, cutoffs: Counts
+    name: str, task: Retrieval, first: int, last: int, rank: Counts, relevant_before: Counts, cutoffs: Counts
 ) -> tuple[Scores, Counts]:
     """As `stable.rank_items`: sums of precision at relevant items, and hits, [q, cut-offs]."""
     device = open_device(name)
-    ranks, founds = (torch.nn.functional.pad(torch.from_numpy(x), (0, 1)).to(device) for x in (rank, found))
+    ranks, relevants = (
+        torch.nn.functional.pad(torch.from_numpy(x), (0, 1)).to(device) for x in (rank, relevant_before)
+    )
     sums = torch.zeros((last - first, len(cutoffs)), dtype=torch.float64, device=device)
     hits = torch.zeros((last - first, len(cutoffs)), dtype=torch.int64, device=device)
     for a, b, distance, shared in _chunks(task, first, last, device):
@@ -45,13 +47,13 @@ def rank_items_torch(
         # Place within this chunk's own ranking, moved to where the distance stands in the whole one.
         place = torch.arange(1, distance.shape[1] + 1, device=device)
         at = place + (ranks[a:b] - items.cumsum(1) + items).gather(1, distance)
-        upto = relevant.cumsum(1) + (founds[a:b] - hit.cumsum(1) + hit).gather(1, distance)
+        upto = relevant.cumsum(1) + (relevants[a:b] - hit.cumsum(1) + hit).gather(1, distance)
         for c, cutoff in enumerate(cutoffs):
             counted = relevant & (at <= int(cutoff))
             sums[a:b, c] += (counted * upto.double() / at).sum(1)
             hits[a:b, c] += counted.sum(1)
         ranks[a:b] += items
-        founds[a:b] += hit
+        relevants[a:b] += hit
     return sums.cpu().numpy(), hits.cpu().numpy()
 
 

@@ -66,8 +66,8 @@ class KenthashStore(VectorStore):  # type: ignore[misc]
         **kwargs: Any,
     ) -> list[str]:
         """Add texts, replacing those whose id exists; without `ids` they get new ones."""
-        given = list(texts)
-        return self._add(self._embedding.embed_documents(given), TEXT, given, metadatas, ids)
+        contents = list(texts)
+        return self._add(self._embedding.embed_documents(contents), TEXT, contents, metadatas, ids)
 
     def add_images(
         self,
@@ -167,5 +167,5 @@ def _shares(hits: Hits) -> list[float]:
 
 def _document(id: str, metadata: Metadata) -> Document:
     texts = texts_of(metadata)
-    rest = {key: value for key, value in metadata.items() if key != TEXT}
-    return Document(page_content=texts[0] if texts else "", metadata=rest, id=id)
+    other_metadata = {key: value for key, value in metadata.items() if key != TEXT}
+    return Document(page_content=texts[0] if texts else "", metadata=other_metadata, id=id)

@@ -175,7 +175,7 @@ def _comparison(filter: MetadataFilter) -> str:
         return within if operator == FilterOperator.IN else f"not ({within})"
     if operator in (FilterOperator.ANY, FilterOperator.ALL) and isinstance(value, list):
         join = " or " if operator == FilterOperator.ANY else " and "
-        return join.join(f"{key} has {_literal(str(one))}" for one in value)
+        return join.join(f"{key} has {_literal(str(element))}" for element in value)
     if operator in (FilterOperator.CONTAINS, FilterOperator.TEXT_MATCH) and isinstance(value, str):
         return f"{key} has {_literal(value)}"
     if operator == FilterOperator.IS_EMPTY:

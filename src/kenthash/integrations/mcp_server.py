@@ -48,7 +48,7 @@ def make_server(index: Index, model: Path | None = None) -> "MCPServer[Any]":
                 "distance": hit.distance,
                 "relevance": None if hit.relevance is None else round(hit.relevance, 3),
                 "by_words": hit.by_words,
-                **_shown(roots, hit.id, hit.metadata),
+                **_describe(roots, hit.id, hit.metadata),
             }
             for hit in answer
         ]
@@ -60,7 +60,7 @@ def make_server(index: Index, model: Path | None = None) -> "MCPServer[Any]":
         """Find the k pictures nearest to a description, nearest first; those that have all the words in their names,
         texts or labels come before (`by_words`). `filter` is on metadata, as in year >= 2020 and place = 'beach';
         `plus` and `without` have words to add to the query and to take away from it."""
-        with _told():
+        with _reported_errors():
             return hits_of(words, k, filter, plus, without)
 
     @server.tool()  # type: ignore[untyped-decorator]
@@ -69,17 +69,17 @@ def make_server(index: Index, model: Path | None = None) -> "MCPServer[Any]":
     ) -> list[dict[str, Any]]:
         """Find the k pictures most like a picture file on this machine, nearest first. `plus` and `without` have words
         to add to it and to take away."""
-        with _told():
+        with _reported_errors():
             return hits_of(Path(path), k, filter, plus, without)
 
     @server.tool(structured_output=False)  # type: ignore[untyped-decorator]
     def show(id: str) -> list[Any]:
         """Look at an item of the index: its picture, made small, and what is known about it."""
-        with _told():
+        with _reported_errors():
             (item,) = index.get([id])
             if item is None:
                 raise DataError(f"{id}: no such id in the index")
-            described = {"id": id, **_shown(roots := Roots(index), id, item.metadata)}
+            described = {"id": id, **_describe(roots := Roots(index), id, item.metadata)}
             path = roots.path_of(id, item.metadata)
             return [described] if path is None else [Image(data=_small(path), format="jpeg"), described]
 
@@ -87,7 +87,7 @@ def make_server(index: Index, model: Path | None = None) -> "MCPServer[Any]":
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _reported_errors() -> Iterator[None]:
     """Let the assistant know what was wrong: the library hides all errors but its own."""
     try:
         yield
@@ -95,10 +95,10 @@ def _told() -> Iterator[None]:
         raise ToolError(str(error)) from error
 
 
-def _shown(roots: Roots, id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+def _describe(roots: Roots, id: str, metadata: dict[str, Any]) -> dict[str, Any]:
     path = roots.path_of(id, metadata)
-    kept = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
-    return {"path": None if path is None else str(path), "metadata": kept}
+    own_metadata = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
+    return {"path": None if path is None else str(path), "metadata": own_metadata}
 
 
 def _small(path: Path) -> bytes:

@@ -26,18 +26,18 @@ def neighbour_contrast(a: Tensor, b: Tensor, classes: Tensor, labels: Tensor, si
     a, b, classes = normalize(a), normalize(b), normalize(classes)
     to_items, to_classes = a @ b.T, a @ classes.T
     member = labels > 0
-    kept = _hard(to_items.detach(), similar)
-    positive = _mass(to_items, to_classes, similar, kept, member, stress=-0.25)
-    negative = _mass(to_items, to_classes, ~similar, kept, ~member, stress=1.0)
+    hard = _hard(to_items.detach(), similar)
+    positive = _mass(to_items, to_classes, similar, hard, member, stress=-0.25)
+    negative = _mass(to_items, to_classes, ~similar, hard, ~member, stress=1.0)
     labelled = member.any(1)
     losses = (negative / positive.where(labelled, 1)).log1p()
     return losses.where(labelled, 0).sum() / labelled.sum().clamp(min=1)
 
 
-def _mass(to_items: Tensor, to_classes: Tensor, pairs: Tensor, kept: Tensor, classes: Tensor, stress: float) -> Tensor:
+def _mass(to_items: Tensor, to_classes: Tensor, pairs: Tensor, hard: Tensor, classes: Tensor, stress: float) -> Tensor:
     """p or n of every sample: the items of one kind that are kept, and the classes on a level with all of them."""
     balance = pairs.sum(1).to(to_items.dtype) / classes.sum(1).clamp(min=1)
-    return _weighted(to_items, pairs & kept, stress) + balance * _weighted(to_classes, classes, stress)
+    return _weighted(to_items, pairs & hard, stress) + balance * _weighted(to_classes, classes, stress)
 
 
 def _weighted(cosine: Tensor, mask: Tensor, stress: float) -> Tensor:

@@ -124,9 +124,9 @@ def _visit_pairs(negatives: NDArray[Any], least: NDArray[Any], where: NDArray[np
         key = least[p]
         active = np.int32(0)
         for n in range(len(negatives)):
-            one = np.int32(negatives[n] > key)
-            counts[n] += one
-            active += one
+            is_active = np.int32(negatives[n] > key)
+            counts[n] += is_active
+            active += is_active
         counts[p] = -active
         total += int(active)
     return total

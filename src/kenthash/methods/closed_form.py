@@ -101,15 +101,15 @@ class Sign(ClosedForm):
     @classmethod
     def fixed_bits(cls, text_dim: int) -> int:
         """In whole bytes: the last bits may be ones that all items share, which no distance sees."""
-        kept = min(text_dim, MAX_BITS)
-        return kept + -kept % 8
+        dims = min(text_dim, MAX_BITS)
+        return dims + -dims % 8
 
     def maps(self, image: Matrix, text: Matrix, seed: int) -> tuple[Affine, Affine]:
         def cut(affine: Affine) -> Affine:
-            kept = min(text.shape[1], MAX_BITS)
-            more = self.shapes.bits - kept
-            weight = np.pad(affine.weight[:, :kept], ((0, 0), (0, more)))
-            return Affine(weight, np.pad(affine.bias[:kept], (0, more), constant_values=float(np.abs(text).mean())))
+            dims = min(text.shape[1], MAX_BITS)
+            more = self.shapes.bits - dims
+            weight = np.pad(affine.weight[:, :dims], ((0, 0), (0, more)))
+            return Affine(weight, np.pad(affine.bias[:dims], (0, more), constant_values=float(np.abs(text).mean())))
 
         of_image, of_text = aligned(image, text)
         return cut(of_image), cut(of_text)
@@ -133,9 +133,9 @@ class CcaItq(ClosedForm):
         """Whiten both towers, keep the `bits` most correlated directions weighted by their correlation, rotate."""
         white_image, white_text = whitening(image), whitening(text)
         u, correlation, vt = np.linalg.svd(white_image(image).T @ white_text(text) / len(image))
-        kept = min(self.shapes.bits, len(correlation))
-        scale = correlation[:kept]
-        of_image, of_text = white_image.then(u[:, :kept] * scale), white_text.then(vt[:kept].T * scale)
+        dims = min(self.shapes.bits, len(correlation))
+        scale = correlation[:dims]
+        of_image, of_text = white_image.then(u[:, :dims] * scale), white_text.then(vt[:dims].T * scale)
         rotation = itq(np.concatenate([of_image(image), of_text(text)]), self.shapes.bits, seed)
         return of_image.then(rotation), of_text.then(rotation)
 

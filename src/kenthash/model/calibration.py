@@ -31,7 +31,7 @@ from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import Rows
 from kenthash.errors import DataError
 from kenthash.model.hasher import Hasher
-from kenthash.model.relevance import Asked, Coefficients, Floats, Relevance, features, logistic
+from kenthash.model.relevance import Coefficients, Floats, QueryKind, Relevance, features, logistic
 
 FOLDERS = (100, 250, 1000)  # photos
 QUESTIONS = 320  # of a kind, in all folders of a size
@@ -70,26 +70,26 @@ class _Question:
 def calibrate(hasher: Hasher, pack: FeaturePack, rows: Rows | None = None, seed: int = 0) -> Relevance:
     """The relevance of a model's hits, for every length of its codes, fitted on the items `rows` of a pack, or on all.
     The model must not have been trained on them."""
-    kept = np.arange(len(pack)) if rows is None else rows
+    used_rows = np.arange(len(pack)) if rows is None else rows
     coefficients: dict[int, dict[str, Coefficients]] = {
-        bits: {str(asked): _fit(trials) for asked, trials in kinds.items()}
-        for bits, kinds in trial_searches(hasher, pack, kept, seed).items()
+        bits: {str(kind): _fit(trials) for kind, trials in kinds.items()}
+        for bits, kinds in trial_searches(hasher, pack, used_rows, seed).items()
     }
-    return Relevance(coefficients, pack.dataset.name, len(kept))
+    return Relevance(coefficients, pack.dataset.name, len(used_rows))
 
 
 def calibration_errors(
     hasher: Hasher, relevance: Relevance, pack: FeaturePack, rows: Rows | None = None, seed: int = 0
-) -> dict[int, dict[Asked, float]]:
+) -> dict[int, dict[QueryKind, float]]:
     """The expected calibration error by length of code and kind of query, on items that calibrated nothing."""
-    kept = np.arange(len(pack)) if rows is None else rows
+    used_rows = np.arange(len(pack)) if rows is None else rows
     return {
         bits: {
-            asked: expected_error(logistic(fitted, trials.features), trials.right)
-            for asked, trials in kinds.items()
-            if (fitted := relevance.coefficients.get(bits, {}).get(asked)) is not None
+            kind: expected_error(logistic(fitted, trials.features), trials.right)
+            for kind, trials in kinds.items()
+            if (fitted := relevance.coefficients.get(bits, {}).get(kind)) is not None
         }
-        for bits, kinds in trial_searches(hasher, pack, kept, seed).items()
+        for bits, kinds in trial_searches(hasher, pack, used_rows, seed).items()
     }
 
 
@@ -106,14 +106,14 @@ def expected_error(relevance: Floats, right: NDArray[np.bool_]) -> float:
     return float(np.abs(gaps).sum() / members.sum())
 
 
-def trial_searches(hasher: Hasher, pack: FeaturePack, rows: Rows, seed: int) -> dict[int, dict[Asked, Trials]]:
+def trial_searches(hasher: Hasher, pack: FeaturePack, rows: Rows, seed: int) -> dict[int, dict[QueryKind, Trials]]:
     if len(rows) < LEAST_ITEMS or (pack.dataset.texts is None and not pack.dataset.classes):
         raise DataError(
             f"{pack.path}: how often a hit is right cannot be told by {len(rows)} of its items: it takes at least "
             f"{LEAST_ITEMS}, with texts or labels"
         )
     photos = _Photos(hasher, pack, rows)
-    questions: dict[Asked, list[_Question]] = {"words": [], "picture": []}
+    questions: dict[QueryKind, list[_Question]] = {"words": [], "picture": []}
     rng = np.random.default_rng(seed)
     for size in FOLDERS:
         number = max(1, round(len(rows) / size))
@@ -126,7 +126,11 @@ def trial_searches(hasher: Hasher, pack: FeaturePack, rows: Rows, seed: int) -> 
     if not questions["words"]:
         raise DataError(f"{pack.path}: its items have neither texts nor labels that say which hits are right")
     return {
-        bits: {asked: _trials(photos.signs, some, bits) for asked, some in questions.items() if some}
+        bits: {
+            kind: _trials(photos.signs, kind_questions, bits)
+            for kind, kind_questions in questions.items()
+            if kind_questions
+        }
         for bits in (*hasher.config.nested, hasher.config.bits)
     }
 

@@ -33,7 +33,7 @@ from kenthash.errors import DataError, UsageError
 from kenthash.files import alone, cache_folder, content_digest, expand
 from kenthash.model.hasher import Hasher
 from kenthash.model.pretrained import find_model
-from kenthash.storage import absolute, is_address, shown
+from kenthash.storage import absolute, display_address, is_address
 
 
 def hash_dataset(
@@ -55,7 +55,11 @@ def hash_dataset(
         "pictures": PIPELINE,
     }
     with alone(out):
-        remarks = {"nested": hasher.config.nested, "model_path": str(folder), "data": shown(absolute(str(data)))}
+        remarks = {
+            "nested": hasher.config.nested,
+            "model_path": str(folder),
+            "data": display_address(absolute(str(data))),
+        }
         manifest = Manifest(out, about, remarks)
         job = ShippedHasher(*hasher.shipped()) if ray else LocalHasher(hasher)
         report = work_on_shards(shards, job, manifest, ".parquet", "hashing", ray)
@@ -124,7 +128,7 @@ class HashWorker:
         self.decoders.close()
 
     def __call__(self, shard: Shard, advance: Advance) -> ShardResult:
-        kept: list[Sample] = []
+        samples: list[Sample] = []
         codes = [np.empty((0, self.hasher.bits // 8), np.uint8)]
         skipped: dict[str, str] = {}
         waiting: deque[list[Sample]] = deque()
@@ -137,11 +141,11 @@ class HashWorker:
         for part, _, faults in self.hasher.encode_files(batches(), self.threads, self.decoders):
             batch = waiting.popleft()
             good = [place for place in range(len(batch)) if place not in faults]
-            kept += [batch[place] for place in good]
+            samples += [batch[place] for place in good]
             codes.append(part[good])
             skipped |= {batch[place].id: reason for place, reason in faults.items()}
             advance(len(batch))
-        return ShardResult(_parquet(kept, np.concatenate(codes)), len(kept), skipped)
+        return ShardResult(_parquet(samples, np.concatenate(codes)), len(samples), skipped)
 
 
 def _parquet(samples: Sequence[Sample], codes: Codes) -> bytes:

@@ -154,22 +154,22 @@ class Hasher:
         if isinstance(items, PictureInput | str):
             code: Codes = self.encode([items], batch_size, show_progress_bar)[0]
             return code
-        given = list(items)
-        for item in given:
+        inputs = list(items)
+        for item in inputs:
             if not isinstance(item, PictureInput | str):
                 raise UsageError(
                     f"{type(item).__name__}: neither a text (str) nor a picture (Path, bytes, PIL.Image): "
                     "vectors are for encode_text_features and encode_image_features"
                 )
-        texts = [row for row, item in enumerate(given) if isinstance(item, str)]
-        pictures = [row for row, item in enumerate(given) if not isinstance(item, str)]
-        outputs = np.empty((len(given), self.bits), np.float32)
-        with bar(len(given), "encode", show=show_progress_bar) as progress:
+        texts = [row for row, item in enumerate(inputs) if isinstance(item, str)]
+        pictures = [row for row, item in enumerate(inputs) if not isinstance(item, str)]
+        outputs = np.empty((len(inputs), self.bits), np.float32)
+        with bar(len(inputs), "encode", show=show_progress_bar) as progress:
             for rows, part_outputs in ((texts, self._texts), (pictures, self._pictures)):
-                done = 0
-                for part in part_outputs([given[row] for row in rows], batch_size):
-                    outputs[rows[done : done + len(part)]] = part
-                    done += len(part)
+                start = 0
+                for part in part_outputs([inputs[row] for row in rows], batch_size):
+                    outputs[rows[start : start + len(part)]] = part
+                    start += len(part)
                     progress.update(len(part))
         return pack(outputs)
 
@@ -183,8 +183,8 @@ class Hasher:
     def query_pictures(self, pictures: PictureInput | str | Sequence[PictureInput | str]) -> NDArray[np.float32]:
         """Real-valued outputs [n, bits] of pictures, whose signs are their codes. As queries they rank better than
         codes: `Index.search` takes both, `kenthash.codes.combine` makes one query of several."""
-        given = [pictures] if isinstance(pictures, PictureInput | str) else pictures
-        sources = [Path(picture) if isinstance(picture, str) else picture for picture in given]
+        inputs = [pictures] if isinstance(pictures, PictureInput | str) else pictures
+        sources = [Path(picture) if isinstance(picture, str) else picture for picture in inputs]
         return np.concatenate([np.empty((0, self.bits), np.float32), *self._pictures(sources)])
 
     def _pictures(self, sources: Sequence[Any], batch_size: int = BATCH) -> Iterator[NDArray[np.float32]]:
@@ -259,8 +259,8 @@ class Hasher:
 
     def query_texts(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """Real-valued outputs [n, bits] of texts, as `query_pictures` gives of pictures."""
-        given = [texts] if isinstance(texts, str) else list(texts)
-        return np.concatenate([np.empty((0, self.bits), np.float32), *self._texts(given)])
+        inputs = [texts] if isinstance(texts, str) else list(texts)
+        return np.concatenate([np.empty((0, self.bits), np.float32), *self._texts(inputs)])
 
     def _texts(self, texts: Sequence[Any], batch_size: int = BATCH) -> Iterator[NDArray[np.float32]]:
         if len(texts) == 1:  # not worth the threads of a stream

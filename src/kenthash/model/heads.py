@@ -45,12 +45,12 @@ class Standardise(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *arguments: Any) -> None:
         """Weights saved before every head standardised have no statistics: their vectors are left as they are."""
         if f"{prefix}mean" not in state_dict and f"{prefix}deviation" not in state_dict:
             state_dict[f"{prefix}mean"] = torch.zeros_like(self.mean)
             state_dict[f"{prefix}deviation"] = torch.ones_like(self.deviation)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
 class SharedDropout(nn.Module):
@@ -70,8 +70,8 @@ class SharedDropout(nn.Module):
         together = dist.is_initialized()
         world, rank = (dist.get_world_size(), dist.get_rank()) if together else (1, 0)
         rows = len(x)
-        kept = torch.rand((world * rows, *x.shape[1:]), device=x.device)[rank * rows : (rank + 1) * rows] >= self.p
-        return x * kept / (1 - self.p)
+        mask = torch.rand((world * rows, *x.shape[1:]), device=x.device)[rank * rows : (rank + 1) * rows] >= self.p
+        return x * mask / (1 - self.p)
 
 
 class TanhHead(nn.Module):

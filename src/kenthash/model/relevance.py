@@ -27,7 +27,7 @@ FILE = "relevance.json"  # in a model folder; not among the files that decide th
 FORMAT = 1
 SIZES = (100, 1000)  # items: beyond these nothing was measured, and N counts as the nearer of them
 
-Asked = Literal["words", "picture"]
+QueryKind = Literal["words", "picture"]
 Coefficients = tuple[float, float, float, float]  # a, b, c, e
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ class Relevance:
             if values["format"] != FORMAT:
                 raise ValueError("another version")
             fitted = {
-                int(bits): {str(asked): _four(numbers) for asked, numbers in kinds.items()}
+                int(bits): {str(query_kind): _four(numbers) for query_kind, numbers in kinds.items()}
                 for bits, kinds in values["coefficients"].items()
             }
             return cls(fitted, str(values["data"]), int(values["items"]))
@@ -87,14 +87,14 @@ class Relevance:
         write_json(folder / FILE, {"format": FORMAT, "data": self.data, "items": self.items, "coefficients": fitted})
 
     def of_hits(
-        self, query: NDArray[Any], distances: NDArray[Any], full_distance: int, items: int, asked: Asked
+        self, query: NDArray[Any], distances: NDArray[Any], full_distance: int, items: int, query_kind: QueryKind
     ) -> Floats | None:
         """The relevance [n] of the hits of one query: real-valued [1, K], or the signs of a code. `distances` and
         `full_distance` are those of `search.Hits`, `items` is the number of items in the index. Queries of several
         parts were not calibrated. None where the model was not calibrated for this."""
         if query.ndim != 2 or len(query) != 1 or query.dtype.kind == "u":
             raise UsageError(f"a query of shape {query.shape}, {query.dtype}: give real values [1, bits]")
-        fitted = self.coefficients.get(query.shape[1], {}).get(asked)
+        fitted = self.coefficients.get(query.shape[1], {}).get(query_kind)
         if fitted is None:
             return None
         shares = np.asarray(distances, np.float64)[None] / max(full_distance, 1)

@@ -23,7 +23,7 @@ from kenthash.files import expand
 from kenthash.model.calibration import calibrate, calibration_errors
 from kenthash.model.hasher import Hasher
 from kenthash.model.pretrained import find_model
-from kenthash.model.relevance import Asked, Relevance
+from kenthash.model.relevance import QueryKind, Relevance
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Transfer:
     recall: dict[int, dict[str, dict[int, float]]]  # of codes, at 1, 5 and 10
     real_valued_query: dict[int, dict[str, float]]  # at 10, where the query is not signed
     # Expected calibration error of the relevance, from 0 to 1; none where the model or the data has nothing to tell it.
-    calibration_error: dict[int, dict[Asked, float]] = field(default_factory=dict)
+    calibration_error: dict[int, dict[QueryKind, float]] = field(default_factory=dict)
 
     def text(self) -> str:
         head = f"{'bits':>5}  {'':<13}{'R@1':>7}{'R@5':>7}{'R@10':>7}{'real query R@10':>18}"
@@ -47,9 +47,9 @@ class Transfer:
                 lines.append(f"{bits:>5}  {name:<13}{figures}{self.real_valued_query[bits][direction]:>18.1f}")
         about = f"a photo and its first caption among {self.items:,} items · recall in per cent · ties: expected"
         lines += [about, f"vectors: {self.vectors}"]
-        for asked, name in (("words", "in words"), ("picture", "by a picture")):
+        for kind, name in (("words", "in words"), ("picture", "by a picture")):
             errors = [
-                f"{bits} bits {kinds[asked]:.3f}" for bits, kinds in self.calibration_error.items() if asked in kinds
+                f"{bits} bits {kinds[kind]:.3f}" for bits, kinds in self.calibration_error.items() if kind in kinds
             ]
             if errors:
                 lines.append(f"calibration error of the relevance, asked {name}: {', '.join(errors)}")

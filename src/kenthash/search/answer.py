@@ -40,7 +40,7 @@ class Judge(Protocol):
         distances: NDArray[Any],
         full_distance: int,
         items: int,
-        asked: Literal["words", "picture"],
+        query_kind: Literal["words", "picture"],
     ) -> NDArray[np.float64] | None: ...
 
 
@@ -161,6 +161,6 @@ def answer_query(
             "min-relevance: the model of this index was not calibrated: run `kenthash models calibrate` with photos "
             "that it was not trained on"
         )
-    kept = [place for place in range(len(hits)) if place < hits.named or relevance[place] >= min_relevance]
-    nearest = (hits.ids[0], float(relevance[0])) if len(hits) and not kept else None
-    return Answer(some_hits(hits, kept), relevance[kept], nearest)
+    relevant_places = [place for place in range(len(hits)) if place < hits.named or relevance[place] >= min_relevance]
+    nearest = (hits.ids[0], float(relevance[0])) if len(hits) and not relevant_places else None
+    return Answer(some_hits(hits, relevant_places), relevance[relevant_places], nearest)

@@ -90,7 +90,7 @@ def near_pairs(prints: Prints, limit: int) -> Iterator[tuple[int, int]]:
     padded = np.zeros((len(prints), 16), np.uint8)
     padded[:, : prints.shape[1]] = prints
     words = padded.view("<u8")
-    first, rest = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
+    first, second_words = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
     start = 0
     while start < len(prints):
         end = min(len(prints), start + max(1, PAIRS // (len(prints) - start)))
@@ -98,7 +98,7 @@ def near_pairs(prints: Prints, limit: int) -> Iterator[tuple[int, int]]:
         rows, columns = np.nonzero(apart <= limit)
         later = columns > rows
         rows, columns = rows[later], columns[later]
-        total = apart[rows, columns] + np.bitwise_count(rest[start + rows] ^ rest[start + columns])
+        total = apart[rows, columns] + np.bitwise_count(second_words[start + rows] ^ second_words[start + columns])
         near = total <= limit
         yield from zip((start + rows[near]).tolist(), (start + columns[near]).tolist(), strict=True)
         start = end

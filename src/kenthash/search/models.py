@@ -81,8 +81,8 @@ def assign_version(index: Index, version: str, what: str) -> None:
 def _note_model(index: Index, where: str, model: str, folder: str) -> None:
     notes = index.notes()
     if "model" in notes and notes["model"] != model:
-        made = notes.get("model_path")
-        raise UsageError(f"{where}: not the model of this index, which is {made}: use that one, or another index")
+        recorded = notes.get("model_path")
+        raise UsageError(f"{where}: not the model of this index, which is {recorded}: use that one, or another index")
     if "model" not in notes and index.list_ids(limit=1):
         raise UsageError(
             f"{where}: the index holds codes of unknown origin, which cannot be compared with this model's"
@@ -148,8 +148,8 @@ def model_for(index: Index, run: Path | None, known: Iterable[Path] = ()) -> Pat
     folder = model_folder(run)
     if "model" in notes and notes["model"] != digest(folder):
         if given:
-            made = notes.get("model_path")
-            raise UsageError(f"{run}: not the model that this index was made with, which was {made}: use that one")
+            recorded = notes.get("model_path")
+            raise UsageError(f"{run}: not the model that this index was made with, which was {recorded}: use that one")
         raise UsageError(
             f"{run}: is another model now than the one that this index was made with: remove {index.engine.where} and "
             "fill it again, or say with --model where the former model is"

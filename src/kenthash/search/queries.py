@@ -38,9 +38,9 @@ class Queries:
     def bits(self) -> int:
         return 8 * int(self.codes.shape[1])
 
-    def some(self, which: Any) -> "Queries":
+    def select(self, rows: Any) -> "Queries":
         """Those of a slice or list of numbers."""
-        return Queries(self.codes[which], None if self.weights is None else self.weights[which])
+        return Queries(self.codes[rows], None if self.weights is None else self.weights[rows])
 
     def first_bits(self, bits: int) -> "Queries":
         weights = None if self.weights is None else np.ascontiguousarray(self.weights[:, :bits])

@@ -72,14 +72,14 @@ def telling_words(text: str) -> list[str]:
 def _as_hits(items: list[Item], query: Outputs, hits: Hits) -> Hits:
     ordered = sorted(items, key=lambda item: item.id)
     codes = np.stack([item.code for item in ordered])
-    asked = real_valued(query)
+    weighted_query = real_valued(query)
     return replace(
         hits,
         ids=[item.id for item in ordered],
-        distances=asked.distances(0, codes),
+        distances=weighted_query.distances(0, codes),
         metadata=[item.metadata for item in ordered],
         codes=codes,
-        differing=np.bitwise_count(codes ^ asked.codes).sum(axis=1, dtype=np.int64),
+        differing=np.bitwise_count(codes ^ weighted_query.codes).sum(axis=1, dtype=np.int64),
     )
 
 

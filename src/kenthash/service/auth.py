@@ -50,8 +50,8 @@ def is_open(path: str) -> bool:
 def has_key(headers: Headers, key: str) -> bool:
     """Whether a request has the key. Digests are compared, in a time that does not depend on where they differ."""
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-    return hmac.compare_digest(_digest(given), _digest(key))
+    presented_key = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+    return hmac.compare_digest(_digest(presented_key), _digest(key))
 
 
 def _digest(text: str) -> bytes:

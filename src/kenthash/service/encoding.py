@@ -189,9 +189,9 @@ class Batcher:
 def _take_batch(queue: deque[_Job]) -> list[_Job]:
     """From the front, jobs of the same kind as the first, up to its largest batch; the others keep their order."""
     batch: list[_Job] = []
-    rest: list[_Job] = []
+    other_kinds: list[_Job] = []
     while queue and len(batch) < (batch or [queue[0]])[0].kind.max_batch:
         job = queue.popleft()
-        (batch if not batch or job.kind is batch[0].kind else rest).append(job)
-    queue.extendleft(reversed(rest))
+        (batch if not batch or job.kind is batch[0].kind else other_kinds).append(job)
+    queue.extendleft(reversed(other_kinds))
     return batch

@@ -215,8 +215,8 @@ def _put(current: OpenIndex, id: str, code: Codes, metadata: Metadata, texts: Co
     """What `index add` recorded about the picture stays in the metadata."""
     with current.in_use():
         old = current.index.get([id])[0]
-        kept = {key: old.metadata[key] for key in PRIVATE_KEYS if key in old.metadata} if old else {}
-        item = Item(id, code, {**metadata, **kept})
+        private = {key: old.metadata[key] for key in PRIVATE_KEYS if key in old.metadata} if old else {}
+        item = Item(id, code, {**metadata, **private})
         current.index.upsert([id], code[None], [item.metadata])
         if texts is not None:
             current.index.put_texts([item], [texts])

@@ -230,10 +230,10 @@ class SearchThreads:
                 raise Overloaded
             future = self._pool.submit(job, *arguments)
             self._jobs += 1
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._job_ended)
         return await asyncio.wrap_future(future)
 
-    def _done(self, future: Future[Any]) -> None:
+    def _job_ended(self, future: Future[Any]) -> None:
         with self._lock:
             self._jobs -= 1
 

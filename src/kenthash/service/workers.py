@@ -113,15 +113,15 @@ class _Supervisor:
 
     def _fork(self) -> int:
         """Start a worker; the pipe from which READY can be read when it is ready."""
-        ready, tell = os.pipe()
+        read_end, write_end = os.pipe()
         process = os.fork()
         if process == 0:
-            self._be_worker(tell)
-        os.close(tell)
-        self.workers[process] = ready
-        return ready
+            self._be_worker(write_end)
+        os.close(write_end)
+        self.workers[process] = read_end
+        return read_end
 
-    def _be_worker(self, tell: int) -> NoReturn:
+    def _be_worker(self, write_end: int) -> NoReturn:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -133,7 +133,7 @@ class _Supervisor:
             threading.Thread(target=_end_with_supervisor, args=(self.held,), name="supervisor", daemon=True).start()
 
             def ready() -> None:
-                os.write(tell, READY)
+                os.write(write_end, READY)
 
             with own_socket(self.listener) as listener:
                 self.work(self.settings, listener, ready)

@@ -102,8 +102,8 @@ def _no_proxies(subject: Subject) -> str:
     """Why the run's proxies cannot be measured; nothing where they can."""
     run = subject.run
     if not (run.path / "checkpoint" / CHECKPOINT).is_file():
-        again = f"kenthash train --recipe {run.path / 'recipe.yaml'} --out NEW"
-        return f"the run's checkpoint, which holds its proxies, is gone: train it again by `{again}`"
+        command = f"kenthash train --recipe {run.path / 'recipe.yaml'} --out NEW"
+        return f"the run's checkpoint, which holds its proxies, is gone: train it again by `{command}`"
     if subject.proxies is None:
         return f"{subject.title} has no proxies: only its codes can be measured"
     return ""

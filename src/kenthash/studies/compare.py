@@ -173,19 +173,19 @@ def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) ->
     """The finished runs of methods that the comparison does not name, by method and length, where they have its
     settings, lengths and seeds. What is left out is printed on standard error."""
     there = {re.sub(r"-\d+-\d+$", "", run.parent.name) for run in comparison.run_folder.glob("*/metrics.json")}
-    kept = {}
+    other_jobs = {}
     for name in (name for name in METHODS if name in there and name not in comparison.methods):
         try:
             jobs = _jobs(name, _earlier_layer(name, comparison, middle), features, comparison)
             for job in (job for of_seeds in jobs.values() for job in of_seeds):
                 check_job(job)
-                if not job.done:
+                if not job.is_finished:
                     raise UsageError(f"{job.out.name} has not been made: name {name} in --methods")
         except KenthashError as reason:
             print(f"{METHODS[name].title} is left out of the table: {reason}", file=sys.stderr)
         else:
-            kept[name] = jobs
-    return kept
+            other_jobs[name] = jobs
+    return other_jobs
 
 
 def _earlier_layer(name: str, comparison: Comparison, middle: int) -> dict[str, Any]:
@@ -209,16 +209,18 @@ def _control_row(name: str, features: FeaturePack, comparison: Comparison, recip
         recalls: dict[str, list[dict[int, float]]] = {direction: [] for direction in DIRECTIONS}
         for seed in range(comparison.seeds):
             split = make_split(len(features), seed, recipe.protocol, **vars(recipe.split))
-            rows, found = measured(labels, captions, split)
+            rows, database = measured(labels, captions, split)
             apply = CONTROLS[name](side_of(features, split.train[captions[split.train] > 0]), b, seed)
             query, own = apply(side_of(features, rows)), np.arange(len(rows))
-            by_labels = None if label_fault(labels, captions, split) else apply(side_of(features, found)).items
-            for direction, (asks, answers) in (("i2t", ("image", "text")), ("t2i", ("text", "image"))):
-                vectors = getattr(query.queries, asks)
-                recalls[direction].append(instance_scores(vectors, getattr(query.items, answers), own, own).recall)
+            by_labels = None if label_fault(labels, captions, split) else apply(side_of(features, database)).items
+            for direction, (query_modality, item_modality) in (("i2t", ("image", "text")), ("t2i", ("text", "image"))):
+                vectors = getattr(query.queries, query_modality)
+                recalls[direction].append(
+                    instance_scores(vectors, getattr(query.items, item_modality), own, own).recall
+                )
                 if by_labels is not None:
                     maps[direction].append(
-                        real_valued_map(vectors, getattr(by_labels, answers), labels[rows], labels[found])
+                        real_valued_map(vectors, getattr(by_labels, item_modality), labels[rows], labels[database])
                     )
         for direction in DIRECTIONS:
             of_seeds = {k: tuple(recall[k] for recall in recalls[direction]) for k in INSTANCE_KS}

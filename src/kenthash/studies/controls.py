@@ -93,26 +93,26 @@ def rabitq(fit: Side, bits: int, seed: int) -> Apply:
     further dimension makes all items equally long, so that cosines rank like inner products.
     """
     into_one_space, both = _both(fit)
-    kept = min(bits, both.shape[1])
-    axes = np.linalg.eigh(both.T @ both)[1][:, ::-1][:, :kept]
-    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((kept, kept)))[0]
+    dims = min(bits, both.shape[1])
+    axes = np.linalg.eigh(both.T @ both)[1][:, ::-1][:, :dims]
+    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((dims, dims)))[0]
     weight = np.asarray(axes @ turn, np.float32)
     faiss = load_faiss("the control rabitq")
-    quantiser = faiss.IndexRaBitQ(kept, faiss.METRIC_INNER_PRODUCT)
+    quantiser = faiss.IndexRaBitQ(dims, faiss.METRIC_INNER_PRODUCT)
     quantiser.train(both @ weight)
     centre = faiss.vector_to_array(quantiser.center)
 
-    def asking(vectors: Matrix) -> Matrix:
+    def as_query(vectors: Matrix) -> Matrix:
         return np.hstack([vectors @ weight, np.tile(np.array([[1, 0]], np.float32), (len(vectors), 1))])
 
     def decoded(vectors: Matrix) -> Matrix:
-        given = vectors @ weight
-        moved = quantiser.sa_decode(quantiser.sa_encode(given)) - centre
-        items = np.hstack([moved, ((given - moved) @ centre)[:, None]])
-        rest = np.maximum(LONGEST**2 - np.square(items).sum(axis=1), 0)
-        return np.hstack([items, np.sqrt(rest)[:, None]]).astype(np.float32)
+        rotated = vectors @ weight
+        moved = quantiser.sa_decode(quantiser.sa_encode(rotated)) - centre
+        items = np.hstack([moved, ((rotated - moved) @ centre)[:, None]])
+        remaining_squares = np.maximum(LONGEST**2 - np.square(items).sum(axis=1), 0)
+        return np.hstack([items, np.sqrt(remaining_squares)[:, None]]).astype(np.float32)
 
-    return _with_items(into_one_space, asking, decoded)
+    return _with_items(into_one_space, as_query, decoded)
 
 
 def in_one_space(fit: Side) -> Callable[[Side], Side]:
@@ -128,11 +128,11 @@ def _both(fit: Side) -> tuple[Callable[[Side], Side], Matrix]:
 
 
 def _with_items(
-    into_one_space: Callable[[Side], Side], asking: Callable[[Matrix], Matrix], found: Callable[[Matrix], Matrix]
+    into_one_space: Callable[[Side], Side], as_query: Callable[[Matrix], Matrix], as_item: Callable[[Matrix], Matrix]
 ) -> Apply:
     def apply(side: Side) -> Ranked:
         vectors = into_one_space(side)
-        queries, items = ((how(vectors.image), how(vectors.text)) for how in (asking, found))
+        queries, items = ((how(vectors.image), how(vectors.text)) for how in (as_query, as_item))
         return Ranked(Side(*queries), Side(*items))
 
     return apply

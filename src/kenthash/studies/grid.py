@@ -33,7 +33,7 @@ class Job:
     record: bool = False  # keep proxies and outputs of every epoch
 
     @property
-    def done(self) -> bool:
+    def is_finished(self) -> bool:
         return (self.out / ("metrics.json" if self.evaluate else "model/config.json")).is_file()
 
 
@@ -49,7 +49,7 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     jobs = list({job.out: job for job in jobs}.values())  # the same run twice is one run
     for job in jobs:
         check_job(job)
-    missing = [job for job in jobs if not job.done]
+    missing = [job for job in jobs if not job.is_finished]
     if not missing:
         return {}
     # A fork server imports PyTorch once for all workers of this process; where there is none (Windows), each does.
@@ -65,11 +65,11 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     ):
         waiting: dict[Future[None], Job] = {pool.submit(_train_and_evaluate, job): job for job in missing}
         try:
-            for done in as_completed(waiting):
+            for future in as_completed(waiting):
                 try:
-                    done.result()
+                    future.result()
                 except KenthashError as error:
-                    failures[waiting[done].out] = str(error)
+                    failures[waiting[future].out] = str(error)
                 progress.update()
         except (KeyboardInterrupt, SystemExit):
             for worker in multiprocessing.active_children():

@@ -70,7 +70,7 @@ class Leaderboard:
         static = files("kenthash") / "studies"
         style, script = ((static / name).read_text(encoding="utf-8") for name in ("report.css", "sort.js"))
         tables = [self.sheet()] + ([self.published] if self.published else [])
-        shown = "".join(f'<div class="scroll" tabindex="0">{table.html()}</div>' for table in tables)
+        tables_html = "".join(f'<div class="scroll" tabindex="0">{table.html()}</div>' for table in tables)
         recipes = "".join(
             f"<details><summary>{html.escape(name)}</summary><pre><code>{html.escape(text)}</code></pre></details>"
             for name, text in self.recipes.items()
@@ -93,7 +93,7 @@ class Leaderboard:
 </header>
 <main>
 <figure><img src="{self._curves()}" alt="Figures by code length, one line per row of the table"></figure>
-{shown}
+{tables_html}
 <h2>Recipes</h2>
 {recipes}
 </main>
@@ -199,8 +199,8 @@ def _controls(folders: Sequence[Path], entries: Sequence[Entry], seeds: Sequence
                     cells.setdefault(name, {})[direction, int(bits)] = Cell(maps, maps, recalls=recalls)
     for path in sorted({path for folder in folders for path in folder.rglob("table.csv")}):
         if not (path.parent / CONTROLS_FILE).is_file() and _names_controls(path):
-            again = "the same `kenthash compare` again keeps them for this page"
-            lines.append(f"Real-valued controls of {path.parent.name} are not shown: {again}.")
+            advice = "the same `kenthash compare` again keeps them for this page"
+            lines.append(f"Real-valued controls of {path.parent.name} are not shown: {advice}.")
     return [Row(name, REFERENCES.get(name, "real"), "control", own) for name, own in cells.items()], lines
 
 

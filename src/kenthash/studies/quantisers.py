@@ -127,8 +127,8 @@ def _by_inner_product(query: Matrix, database: Matrix) -> Ranked:
     """With a further dimension that makes all vectors of the database equally long, so that cosines rank like inner
     products. The factors of RaBitQ are in the lengths."""
     squares = np.square(database).sum(axis=1)
-    rest = np.sqrt(squares.max(initial=0) - squares)
-    return np.pad(query, ((0, 0), (0, 1))), np.hstack([database, rest[:, None]])
+    padding = np.sqrt(squares.max(initial=0) - squares)
+    return np.pad(query, ((0, 0), (0, 1))), np.hstack([database, padding[:, None]])
 
 
 def sign(vectors: Vectors, size: int) -> Ranked | None:

@@ -97,8 +97,8 @@ class Study:
         """By method, one per seed."""
         jobs = self.pair_jobs([self.length])
         run_all(jobs, "recorded runs")
-        made = [Subject(Run.open(job.out, "cpu"), self.source) for job in jobs]
-        return {name: made[i * self.seeds : (i + 1) * self.seeds] for i, name in enumerate(PAIR)}
+        subjects = [Subject(Run.open(job.out, "cpu"), self.source) for job in jobs]
+        return {name: subjects[i * self.seeds : (i + 1) * self.seeds] for i, name in enumerate(PAIR)}
 
     @property
     def basis(self) -> str:

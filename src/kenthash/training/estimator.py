@@ -137,12 +137,12 @@ def _multi_hot(labels: ArrayLike | None, items: int) -> tuple[NDArray[np.uint8],
     """Labels [items, C] of 0 and 1, and the names of the classes."""
     if labels is None:
         return np.zeros((items, 0), np.uint8), []
-    given = np.asarray(labels)
-    if len(given) != items or given.ndim not in (1, 2):
-        raise UsageError(f"labels of shape {given.shape}: give [{items}] classes or [{items}, C] of 0 and 1")
-    if given.ndim == 1:
-        classes, numbers = np.unique(given, return_inverse=True)
+    array = np.asarray(labels)
+    if len(array) != items or array.ndim not in (1, 2):
+        raise UsageError(f"labels of shape {array.shape}: give [{items}] classes or [{items}, C] of 0 and 1")
+    if array.ndim == 1:
+        classes, numbers = np.unique(array, return_inverse=True)
         return np.eye(len(classes), dtype=np.uint8)[numbers], classes.tolist()
-    if not np.isin(given, (0, 1)).all():
+    if not np.isin(array, (0, 1)).all():
         raise UsageError("labels of two dimensions must be 0 or 1")
-    return given.astype(np.uint8), list(range(given.shape[1]))
+    return array.astype(np.uint8), list(range(array.shape[1]))

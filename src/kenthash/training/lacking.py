@@ -36,9 +36,9 @@ def labels_without(labels: Labels, rows: Rows, share: float, seed: int) -> Label
     """`labels` [N, C] in which each label of the training `rows` is dropped with the probability `share`."""
     if not share:
         return labels
-    kept = np.random.default_rng([seed, 6]).random((len(rows), labels.shape[1])) >= share
+    keeps_label = np.random.default_rng([seed, 6]).random((len(rows), labels.shape[1])) >= share
     fewer = labels.copy()
-    fewer[rows] *= kept.astype(labels.dtype)
+    fewer[rows] *= keeps_label.astype(labels.dtype)
     return fewer
 
 

@@ -157,8 +157,8 @@ class Training:
         """Vectors of pictures and first captions, on the CPU."""
         with torch.inference_mode():
             parts = [
-                self.source_of(0).vectors(some, np.zeros_like(some))
-                for some in np.array_split(rows, -(-len(rows) // self.batch))  # as many pictures as a step would hold
+                self.source_of(0).vectors(chunk, np.zeros_like(chunk))
+                for chunk in np.array_split(rows, -(-len(rows) // self.batch))  # as many pictures as a step would hold
             ]
         image, text = (torch.cat(vectors).cpu() for vectors in zip(*parts, strict=True))
         return image, text
@@ -185,19 +185,19 @@ class Training:
         steps = range(self.steps)
         for step in track(steps, f"epoch {number + 1}", unit="steps") if rank() == 0 else steps:
             part = slice(step * self.batch, (step + 1) * self.batch)
-            done = number * self.steps + step
-            values = self.step(order[part], captions[part], done, log)
+            steps_done = number * self.steps + step
+            values = self.step(order[part], captions[part], steps_done, log)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value
         return {name: total / self.steps for name, total in sums.items()}
 
-    def step(self, items: Rows, captions: Rows, done: int, log: StepLog) -> dict[str, float]:
+    def step(self, items: Rows, captions: Rows, steps_done: int, log: StepLog) -> dict[str, float]:
         total = self.recipe.epochs * self.steps
         for head in (self.network.image_head, self.network.text_head):
             if isinstance(head, MlpHead):
-                head.steepen(done / total)
+                head.steepen(steps_done / total)
         rows = self.rows[items]
-        source = self.source_of(done // self.steps)
+        source = self.source_of(steps_done // self.steps)
         image, text = source.vectors(rows[self.own], captions[self.own], train=True)
         batch = Batch(
             x=gather(self.network.image_head(image)),
@@ -207,16 +207,16 @@ class Training:
             text_features=gather(text.detach()),
             items=torch.from_numpy(items).to(self.device),
             captioned=torch.from_numpy(self.captions[rows] > 0).to(self.device),
-            short=self._short_queries(items, source, done),
+            short=self._short_queries(items, source, steps_done),
         )
         terms = self.weighted_terms(batch)
         loss = torch.stack(list(terms.values())).sum()
         values = dict(zip(terms, torch.stack([t.detach() for t in terms.values()]).tolist(), strict=True))
-        self._refuse_divergence(values, done)
+        self._refuse_divergence(values, steps_done)
 
         for name, optimizer in self.optimizers.items():
             recipe = self.recipe.optimizer if name == "main" else self.recipe.proxy_optimizer
-            set_rate(optimizer, recipe, done, total)
+            set_rate(optimizer, recipe, steps_done, total)
             optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         add_gradients(self.encoding)
@@ -224,8 +224,8 @@ class Training:
         for optimizer in self.optimizers.values():
             optimizer.step()
         values["loss"] = sum(values.values())
-        if done % LOG_EVERY == 0:
-            log(done, {f"loss/{name}": value for name, value in values.items()} | {"gradient_norm": norm.item()})
+        if steps_done % LOG_EVERY == 0:
+            log(steps_done, {f"loss/{name}": value for name, value in values.items()} | {"gradient_norm": norm.item()})
         return values
 
     def _short_texts(self, labels: Labels) -> ShortTexts | None:
@@ -238,10 +238,10 @@ class Training:
                 source.written(short.texts)
         return short if short.texts else None
 
-    def _short_queries(self, items: Rows, source: VectorSource, done: int) -> ShortQueries | None:
+    def _short_queries(self, items: Rows, source: VectorSource, steps_done: int) -> ShortQueries | None:
         if self.short is None:
             return None
-        texts, *masks = self.short.draw(items, np.random.default_rng([self.recipe.seed, 4, done]))
+        texts, *masks = self.short.draw(items, np.random.default_rng([self.recipe.seed, 4, steps_done]))
         if not len(texts):
             return None
         outputs = self.network.text_head(self.short.vectors(texts[own_slice(len(texts))], source))
@@ -257,10 +257,10 @@ class Training:
                 terms[name] = terms[name] + weighted if name in terms else weighted
         return terms
 
-    def _refuse_divergence(self, values: dict[str, float], done: int) -> None:
+    def _refuse_divergence(self, values: dict[str, float], steps_done: int) -> None:
         for name, value in values.items():
             if not math.isfinite(value) or abs(value) > TOO_LARGE:
-                epoch, step = divmod(done, self.steps)
+                epoch, step = divmod(steps_done, self.steps)
                 raise KenthashError(
                     f"training diverged: the term '{name}' is {value:.3g} in epoch {epoch + 1}, step {step + 1}; "
                     "lower optimizer.lr or proxy_optimizer.lr, or the weight of that term"

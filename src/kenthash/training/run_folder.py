@@ -107,11 +107,11 @@ class Run:
                 "was trained with: encode the data as it was for training"
             )
         for tower in ("image", "text"):
-            given, taken = getattr(source, f"{tower}_dim"), getattr(self.network.config, f"{tower}_dim")
-            if given != taken:
+            data_dim, model_dim = getattr(source, f"{tower}_dim"), getattr(self.network.config, f"{tower}_dim")
+            if data_dim != model_dim:
                 raise DataError(
-                    f"{self.recipe.data}: its {tower} vectors have {given} dimensions, but the model of {self.path} "
-                    f"takes {taken}: encode the data as it was for training"
+                    f"{self.recipe.data}: its {tower} vectors have {data_dim} dimensions, but the model of {self.path} "
+                    f"takes {model_dim}: encode the data as it was for training"
                 )
         return source
 

@@ -50,14 +50,14 @@ class ShortTexts:
         owners = np.repeat(np.arange(len(items)), [len(own) for own in items])
         rows_of = np.concatenate(items) if items else np.empty(0, np.int64)
         ones = np.ones(len(owners), np.bool_)
-        self._asked = csr_array((ones, (rows_of, owners)), (len(rows), len(items)))  # items by concepts
+        self._relevant = csr_array((ones, (rows_of, owners)), (len(rows), len(items)))  # items by concepts
         self._labelled: Mask = np.asarray(known.any(axis=1))
         self._captioned: Mask = captions[rows] > 0
 
     def draw(self, items: Rows, rng: np.random.Generator) -> tuple[Rows, Mask, Mask]:
         """For the training items at these positions: numbers of some texts [P], and which of the items [P, B] they ask
         for, and of which that is known. Texts that all of these or none of them answer are not drawn."""
-        relevant = self._asked[items].toarray().T
+        relevant = self._relevant[items].toarray().T
         counted = np.concatenate(
             [
                 np.tile(self._labelled[items], (self._classes, 1)),

@@ -96,8 +96,8 @@ def _read_instances(path: Path, classes: dict[int, str], labels: dict[int, set[i
                 names[int(element["id"])] = _file_name(path, element)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{path}: an entry of {key!r} lacks or misspells {error}") from error
-    for image, found in labels.items():
-        if unknown := found - classes.keys():
+    for image, categories in labels.items():
+        if unknown := categories - classes.keys():
             raise DataError(f"{path}: image {image} has category {min(unknown)}, which 'categories' does not list")
     return names
 
@@ -178,7 +178,7 @@ def _events(path: Path) -> Iterator[tuple[str, Any]]:
 def _reason(error: Exception) -> str:
     """The first line of the parser's message, and the text near the place, which it shows in the second line."""
     message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-    reason, _, rest = message.partition("\n")
-    near = rest.partition("\n")[0].strip()
+    reason, _, excerpt = message.partition("\n")
+    near = excerpt.partition("\n")[0].strip()
     reason = reason.removeprefix("parse error: ").removeprefix("lexical error: ").rstrip(".")
     return f"{reason}, near {near!r}" if near else reason

@@ -48,9 +48,9 @@ def read_pictures(path: Path) -> Dataset:
     """The pictures below a folder that has no metadata: enough to hash them, not to train on."""
     files = [file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()]
     below = {file.relative_to(path): file for file in files}
-    shown = sorted(name for name in below if not any(part.startswith(".") for part in name.parts))
-    ids = [name.as_posix() for name in shown]
-    return Dataset(path.name, ids, multi_hot([()] * len(ids), 0), [], pictures=[below[name] for name in shown])
+    visible = sorted(name for name in below if not any(part.startswith(".") for part in name.parts))
+    ids = [name.as_posix() for name in visible]
+    return Dataset(path.name, ids, multi_hot([()] * len(ids), 0), [], pictures=[below[name] for name in visible])
 
 
 @dataclass
@@ -178,8 +178,8 @@ def _synonym(row: Collection[str], wanted: str) -> str | None:
 
 
 def _only(keys: Collection[str]) -> str:
-    shown = [*map(_quoted, islice(keys, MAX_KEYS)), *(["..."] if len(keys) > MAX_KEYS else [])]
-    return f", only {', '.join(shown)}" if shown else ""
+    quoted = [*map(_quoted, islice(keys, MAX_KEYS)), *(["..."] if len(keys) > MAX_KEYS else [])]
+    return f", only {', '.join(quoted)}" if quoted else ""
 
 
 def _quoted(text: str) -> str:
@@ -196,8 +196,8 @@ def _refuse_several_in_one(file: Path, line: int, labels: str | list[str]) -> No
     if from_csv:
         advice = f"{text!r}: separate them by semicolons, {';'.join(names)}, or list this name in classes.json"
     else:
-        several, one = json.dumps(names, ensure_ascii=False), json.dumps(text, ensure_ascii=False)
-        advice = f"{one} is one string: write a list, {several}, or [{one}] if it is the name of one class"
+        as_list, as_string = json.dumps(names, ensure_ascii=False), json.dumps(text, ensure_ascii=False)
+        advice = f"{as_string} is one string: write a list, {as_list}, or [{as_string}] if it is the name of one class"
     raise DataError(f"{file}:{line}: labels {advice}")
 
 
@@ -229,7 +229,7 @@ def _strings(value: Any) -> list[str] | None:
     if value is None:
         return []
     values = [value] if isinstance(value, str) else value
-    return values if isinstance(values, list) and all(isinstance(one, str) for one in values) else None
+    return values if isinstance(values, list) and all(isinstance(text, str) for text in values) else None
 
 
 def _listed_classes(path: Path) -> list[str] | None:
@@ -245,8 +245,8 @@ def metadata_files(path: Path) -> list[Path]:
     """The metadata of the folder itself, or those of its folders (train/, test/ ...) and theirs."""
     for depth in ("", "*/", "*/*/"):
         for name in NAMES:
-            if found := sorted(path.glob(depth + name)):
-                return found
+            if files := sorted(path.glob(depth + name)):
+                return files
     return []
 
 
@@ -300,9 +300,9 @@ def _csv(path: Path) -> Iterator[tuple[int, Any]]:
             raise DataError(f"{path}:1: {_why_no_column(columns)}")
         for row in reader:
             if any(surplus := row.pop(None, [])):
-                found = f"{len(columns) + len(surplus)} values, but {len(columns)} columns"
+                fault = f"{len(columns) + len(surplus)} values, but {len(columns)} columns"
                 advice = "put a value with commas into double quotes, and separate labels by semicolons"
-                raise DataError(f"{path}:{reader.line_num}: {found}: {advice}")
+                raise DataError(f"{path}:{reader.line_num}: {fault}: {advice}")
             named: dict[str, Any] = {column: value for column, value in row.items() if column and value is not None}
             if "labels" in named:
                 named["labels"] = [name.strip() for name in named["labels"].split(";") if name.strip()]

@@ -84,22 +84,22 @@ def _read_texts(path: Path, items: int) -> list[list[str]]:
 def _find_pictures(path: Path, names: list[str]) -> dict[int, Path]:
     """Row -> picture, for the rows whose picture is there."""
     folders = [path, *subfolders(path)]
-    ways = [(0, path)]  # (leading parts dropped, folder): what worked for earlier names is tried first
-    found = {}
+    lookups = [(0, path)]  # (leading parts dropped, folder): what worked for earlier names is tried first
+    pictures = {}
     for row, name in enumerate(names):
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if ".." in parts or "\0" in name:
             continue
         parts = parts[1:] if parts and parts[0] == "/" else parts
-        for way in (*ways, *product(range(len(parts)), folders)):
-            dropped, folder = way
+        for lookup in (*lookups, *product(range(len(parts)), folders)):
+            dropped, folder = lookup
             picture = folder.joinpath(*parts[dropped:])
             if dropped < len(parts) and _is_file(picture):
-                found[row] = picture
-                if way not in ways:
-                    ways.append(way)
+                pictures[row] = picture
+                if lookup not in lookups:
+                    lookups.append(lookup)
                 break
-    return found
+    return pictures
 
 
 def _is_file(path: Path) -> bool:
@@ -158,13 +158,13 @@ def _read_variable(path: Path, names: tuple[str, ...]) -> Any:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file raises anything: ValueError, TypeError, zlib.error, MatReadError
         raise DataError(f"{path}: not a MATLAB file that can be read: {printable(str(error))}") from error
-    found = {name: value for name, value in variables.items() if not name.startswith(("_", "#"))}
+    candidates = {name: value for name, value in variables.items() if not name.startswith(("_", "#"))}
     for name in names:
-        if name in found:
-            return found[name]
-    if len(found) == 1:
-        return next(iter(found.values()))
-    others = printable(", ".join(sorted(found))) or "nothing"
+        if name in candidates:
+            return candidates[name]
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    others = printable(", ".join(sorted(candidates))) or "nothing"
     raise DataError(f"{path}: no variable {' or '.join(names)}, only {others}")
 
 

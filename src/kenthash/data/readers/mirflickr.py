@@ -42,7 +42,7 @@ def read_mirflickr(path: Path) -> Dataset:
     if tags is None:
         raise DataError(f"{path}: no meta/tags with the photos: unpack mirflickr25k.zip whole")
 
-    present = {int(found[1]) for name in file_names(photos) if (found := _PHOTO.fullmatch(name))}
+    present = {int(match[1]) for name in file_names(photos) if (match := _PHOTO.fullmatch(name))}
     labels = _read_annotations(annotations)
     items = sorted(labels.keys() & present)
     missing = [f"im{item}.jpg" for item in sorted(labels.keys() - present)]

@@ -38,17 +38,17 @@ def read_nuswide(path: Path) -> Dataset:
     names = _read_image_list(images)
     concepts = _read_labels(truth, len(names))
     # Most photos first, names in order where numbers are equal.
-    kept = sorted(sorted(concepts, key=lambda concept: (-int(concepts[concept].sum()), concept))[:KEPT])
-    labels = np.stack([concepts[concept] for concept in kept], axis=1)
+    classes = sorted(sorted(concepts, key=lambda concept: (-int(concepts[concept].sum()), concept))[:KEPT])
+    labels = np.stack([concepts[concept] for concept in classes], axis=1)
     labelled = np.flatnonzero(labels.any(axis=1))
 
     photos = _PhotoFiles(path)
-    found = {row: photo for row in labelled.tolist() if (photo := photos.find(names[row]))}
-    missing = [names[row] for row in labelled.tolist() if row not in found]
+    photo_of_row = {row: photo for row in labelled.tolist() if (photo := photos.find(names[row]))}
+    missing = [names[row] for row in labelled.tolist() if row not in photo_of_row]
     problems = without_pictures(
         path, "photos left out, no file", missing, len(labelled), "put the photos into Flickr/ or images/"
     )
-    rows = list(found)
+    rows = list(photo_of_row)
     texts = _read_tags(tags)
     notes = [f"photos left out, none of the {KEPT} most frequent concepts: {len(names) - len(labelled):,}"]
     if untagged := [names[row] for row in rows if not texts.get(_flickr_id(names[row]))]:
@@ -57,8 +57,8 @@ def read_nuswide(path: Path) -> Dataset:
         name="nuswide",
         ids=[names[row].removesuffix(".jpg") for row in rows],
         labels=labels[rows],
-        classes=kept,
-        pictures=list(found.values()),
+        classes=classes,
+        pictures=list(photo_of_row.values()),
         texts=[[texts.get(_flickr_id(names[row]), "")] for row in rows],
         licence="for research; photos: the Flickr terms of their owners",
         notes=notes,
@@ -71,10 +71,10 @@ def _find(path: Path, part: str) -> Path | None:
 
 
 def _need(path: Path, part: str) -> Path:
-    found = _find(path, part)
-    if found is None:
+    file = _find(path, part)
+    if file is None:
         raise DataError(f"{path}: this looks like NUS-WIDE, but {part} is missing: unpack its archive here")
-    return found
+    return file
 
 
 def _read_image_list(path: Path) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 from kenthash.data.readers.samples import Sample, item_id, record_parts
 from kenthash.data.readers.shared import inside
 from kenthash.errors import DataError, UsageError
-from kenthash.storage import is_address, open_stored, shown
+from kenthash.storage import display_address, is_address, open_stored
 
 ROWS = 64  # held at once, pictures among them
 BYTES = ("image", "jpg", "jpeg", "png", "webp", "picture", "img", "image_bytes")
@@ -40,7 +40,8 @@ class ParquetShard:
             from pyarrow import parquet
         except ImportError as error:
             raise UsageError(
-                f"{shown(self.address)}: this needs pyarrow, which is not installed: pip install 'kenthash[parquet]'"
+                f"{display_address(self.address)}: this needs pyarrow, which is not installed: "
+                "pip install 'kenthash[parquet]'"
             ) from error
         with open_stored(self.address) as stream:
             try:
@@ -54,7 +55,7 @@ class ParquetShard:
                         number += 1
             except (pyarrow.ArrowException, OSError) as error:
                 reason = " ".join(str(error).split())[:200]
-                raise DataError(f"{shown(self.address)}: not a readable Parquet file: {reason}") from error
+                raise DataError(f"{display_address(self.address)}: not a readable Parquet file: {reason}") from error
 
     def _sample(self, row: dict[str, Any], picture: str, number: int) -> Sample | None:
         value = row.pop(picture)
@@ -74,7 +75,7 @@ class ParquetShard:
         relative = name.removeprefix(folder + "/")
         if is_address(relative) or not inside(relative):
             raise DataError(
-                f"{shown(self.address)}: picture {name[:200]!r} is not below the folder of this file: "
+                f"{display_address(self.address)}: picture {name[:200]!r} is not below the folder of this file: "
                 "write paths relative to it"
             )
         if is_address(folder):
@@ -82,7 +83,9 @@ class ParquetShard:
                 return stream.read()
         path = Path(folder, relative)
         if not path.resolve().is_relative_to(Path(folder).resolve()):
-            raise DataError(f"{shown(self.address)}: picture {name[:200]!r} is a link out of the folder of this file")
+            raise DataError(
+                f"{display_address(self.address)}: picture {name[:200]!r} is a link out of the folder of this file"
+            )
         return path
 
 
@@ -101,7 +104,7 @@ def _picture_column(address: str, schema: Any) -> str:
     named += [name for name in PATHS if name in of_text]
     if not named:
         raise DataError(
-            f"{shown(address)}: no column of pictures among {', '.join(kinds)[:200]}: name the one of their bytes "
-            "`image`, or the one of their paths `file_name`"
+            f"{display_address(address)}: no column of pictures among {', '.join(kinds)[:200]}: name the one of their "
+            "bytes `image`, or the one of their paths `file_name`"
         )
     return named[0]

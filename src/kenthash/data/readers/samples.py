@@ -42,7 +42,9 @@ class Sample:
             own["labels"] = self.labels
         first: Metadata = {"text": self.texts[0]} if self.texts else {}
         choices = (self.metadata | own, own, first)
-        return next(kept for kept in choices if len(json.dumps(kept, ensure_ascii=False).encode()) <= MAX_METADATA)
+        return next(
+            choice for choice in choices if len(json.dumps(choice, ensure_ascii=False).encode()) <= MAX_METADATA
+        )
 
 
 class Shard(Protocol):

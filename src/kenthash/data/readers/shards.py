@@ -24,7 +24,7 @@ from kenthash.data.readers.shared import multi_hot
 from kenthash.data.readers.webdataset import TarShard
 from kenthash.errors import DataError
 from kenthash.files import expand
-from kenthash.storage import absolute, expand_braces, is_address, list_stored, shown
+from kenthash.storage import absolute, display_address, expand_braces, is_address, list_stored
 
 TARS, PARQUETS = (".tar", ".tar.gz", ".tgz"), (".parquet",)
 LISTED = 1024  # items per shard of a data set that has none of its own
@@ -52,18 +52,20 @@ def find_shards(data: str) -> list[Shard]:
     files = list_stored(data, TARS + PARQUETS)
     tars = [file for file in files if not file.address.lower().endswith(PARQUETS)]
     if not files:
-        raise DataError(f"{shown(data)}: no shards here: looked for {', '.join('*' + end for end in TARS + PARQUETS)}")
+        raise DataError(
+            f"{display_address(data)}: no shards here: looked for {', '.join('*' + end for end in TARS + PARQUETS)}"
+        )
     names = _names([file.address for file in tars or files])
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
-        raise DataError(f"{shown(data)}: {times} shards are called {name}: rename them")
+        raise DataError(f"{display_address(data)}: {times} shards are called {name}: rename them")
     kind = TarShard if tars else ParquetShard
     return [kind(name, file.state, file.address) for name, file in zip(names, tars or files, strict=True)]
 
 
 def _names(addresses: list[str]) -> list[str]:
     """Paths below the folder that all of them share, without suffixes."""
-    paths = [PurePosixPath(shown(address)) for address in addresses]
+    paths = [PurePosixPath(display_address(address)) for address in addresses]
     root = paths[0].parent
     while not all(path.is_relative_to(root) for path in paths):
         root = root.parent
@@ -119,7 +121,7 @@ def read_sharded(data: str) -> Dataset:
             ids.append(sample.id)
             texts.append(sample.texts)
             labels.append(sample.labels)
-    dataset = labelled_table(PurePosixPath(shown(absolute(data))).name, ids, texts, labels)
+    dataset = labelled_table(PurePosixPath(display_address(absolute(data))).name, ids, texts, labels)
     return dataset if any(texts) else replace(dataset, texts=None)
 
 

@@ -65,8 +65,8 @@ def without_pictures(where: Path, what: str, missing: list[str], listed: int, re
 
 def note(what: str, which: Sequence[str]) -> str:
     """One line on what was left out or lacks something: what, how many, and the first few."""
-    shown = ", ".join(map(printable, which[:EXAMPLES])) + (", ..." if len(which) > EXAMPLES else "")
-    return f"{what}: {len(which):,} ({shown})"
+    examples = ", ".join(map(printable, which[:EXAMPLES])) + (", ..." if len(which) > EXAMPLES else "")
+    return f"{what}: {len(which):,} ({examples})"
 
 
 def printable(text: str) -> str:

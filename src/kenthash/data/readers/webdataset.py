@@ -20,7 +20,7 @@ from kenthash.data.pictures import SUFFIXES as PICTURES
 from kenthash.data.readers.samples import Sample, item_id, record_parts
 from kenthash.errors import DataError
 from kenthash.files import parse_json
-from kenthash.storage import open_stored, shown
+from kenthash.storage import display_address, open_stored
 
 MAX_RECORD = 1 << 20  # bytes of a text or a JSON file
 RECORDS = (".txt", ".json", ".cls")
@@ -79,7 +79,9 @@ def _members(stream: IO[bytes], address: str) -> Iterator[_Member]:
                 archive.members = []  # type: ignore[attr-defined]  # or it would keep what it knows of every file
     except (tarfile.TarError, EOFError, zlib.error) as error:
         reason = " ".join(str(error).split())[:100]
-        raise DataError(f"{shown(address)}: damaged, or not a whole tar file ({reason}): fetch it again") from error
+        raise DataError(
+            f"{display_address(address)}: damaged, or not a whole tar file ({reason}): fetch it again"
+        ) from error
 
 
 def _sample(id: str, members: list[_Member]) -> Sample | None:

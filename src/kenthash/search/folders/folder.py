@@ -202,7 +202,9 @@ def _pictures(root: Root, content: FolderContent) -> tuple[list[_Picture], dict[
     return pictures, faults, {root.prefix + n: r for n, r in unread.items() if not is_excluded(n, root.exclude)}
 
 
-def _gone(index: Index, roots: Roots, root: Root, folder: Path, kept: set[str], unread: tuple[str, ...]) -> list[Item]:
+def _gone(
+    index: Index, roots: Roots, root: Root, folder: Path, present_ids: set[str], unread: tuple[str, ...]
+) -> list[Item]:
     """Items of this folder whose files are not there any more, or not wanted."""
     within = folder.relative_to(root.path).as_posix()
     prefix = root.prefix + ("" if within == "." else f"{within}/")
@@ -211,7 +213,7 @@ def _gone(index: Index, roots: Roots, root: Root, folder: Path, kept: set[str], 
     while names := index.list_ids(after, PAGE):
         after = names[-1]
         names = [name for name in names if name.startswith(prefix)]
-        wanted = [name for name in names if name not in kept and not name.startswith(unread)]
+        wanted = [name for name in names if name not in present_ids and not name.startswith(unread)]
         for item in index.get(wanted) if wanted else ():
             if item is not None and "digest" in item.metadata and roots.of_id(item.id) == root:
                 gone.append(item)

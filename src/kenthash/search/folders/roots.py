@@ -119,7 +119,9 @@ class Roots:
         """Record where a folder is, and what is left out of it."""
         if self._roots.get(root.name) != root:
             self._roots[root.name] = root
-            self._index.note(ROOTS, json.dumps({name: self._written(one) for name, one in self._roots.items()}))
+            self._index.note(
+                ROOTS, json.dumps({name: self._written(known_root) for name, known_root in self._roots.items()})
+            )
 
     def _read(self, note: str) -> dict[str, Root]:
         base = self._file.parent if self._file else Path("/")
@@ -127,11 +129,11 @@ class Roots:
             return {
                 name: Root(
                     name,
-                    Path(os.path.normpath(base / kept["path"])),
-                    tuple(kept["exclude"]),
-                    None if kept.get("unfinished") is None else str(kept["unfinished"]),
+                    Path(os.path.normpath(base / entry["path"])),
+                    tuple(entry["exclude"]),
+                    None if entry.get("unfinished") is None else str(entry["unfinished"]),
                 )
-                for name, kept in json.loads(note).items()
+                for name, entry in json.loads(note).items()
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"the index does not say where its folders are: its note {ROOTS!r} is damaged") from error

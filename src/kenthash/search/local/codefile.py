@@ -126,7 +126,7 @@ class CodeFile:
     mark: Mark
     codes: Words  # [N, W], in the order of ids
     rows: NDArray[Any]  # [N]
-    rest: Words  # [N, W']: the bits beyond the first, which are read for candidates only
+    rest_codes: Words  # [N, W']: the bits beyond the first, which are read for candidates only
     tables: mih.Tables | None
     bytes: int = 0
     last_row: int = 0
@@ -141,8 +141,8 @@ class CodeFile:
         """A copy with whole codes in memory, the first bits and the rest in words of their own, and without tables."""
         self.check("codes")
         self.check("rest")
-        codes = np.concatenate((self.codes, self.rest), axis=1)
-        return replace(self, codes=codes, rest=self.rest[:, :0], tables=None)
+        codes = np.concatenate((self.codes, self.rest_codes), axis=1)
+        return replace(self, codes=codes, rest_codes=self.rest_codes[:, :0], tables=None)
 
     def rows_of(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         self._check_entries("rows", slots)
@@ -169,18 +169,18 @@ def sorted_codes(store: Store) -> tuple[NDArray[np.int64], Words, Words]:
     rest."""
     rows = store.rows_by_id()
     slots = np.argsort(rows)  # of the items in the order of rows
-    codes, rest = (np.empty((len(rows), words), np.uint64) for words in store.words)
-    done = 0
+    codes, rest_codes = (np.empty((len(rows), words), np.uint64) for words in store.words)
+    filled = 0
     for chunk_rows, blob in store.codes_by_row(CHUNK):
-        chunk = slots[done : done + len(chunk_rows)]
+        chunk = slots[filled : filled + len(chunk_rows)]
         if not np.array_equal(rows[chunk], chunk_rows):
             raise damaged(store.path, "its index of ids and its items differ")
         packed = np.frombuffer(blob, np.uint8).reshape(len(chunk), -1)
-        codes[chunk], rest[chunk] = split_words(packed, store.bits)
-        done += len(chunk)
-    if done < len(rows) or (done and rows[slots[-1]] > store.mark().row):
+        codes[chunk], rest_codes[chunk] = split_words(packed, store.bits)
+        filled += len(chunk)
+    if filled < len(rows) or (filled and rows[slots[-1]] > store.mark().row):
         raise damaged(store.path, "its index of ids and its items differ")
-    return rows, codes, rest
+    return rows, codes, rest_codes
 
 
 def write_code_file(
@@ -188,7 +188,7 @@ def write_code_file(
     mark: Mark,
     bits: tuple[int, int],
     codes: Words,
-    rest: Words,
+    rest_codes: Words,
     rows: NDArray[np.int64],
     cuts: Cuts,
     fast: bool,
@@ -208,7 +208,7 @@ def write_code_file(
             whole[:PAGE] = np.frombuffer(header.encoded(), np.uint8)
             arrays = _arrays(whole, layout)
             arrays["codes"][:] = codes
-            arrays["rest"][:] = rest
+            arrays["rest"][:] = rest_codes
             arrays["rows"][:] = rows
             if len(cuts):
                 tables = mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
@@ -238,8 +238,8 @@ def read_code_file(path: Path, digest: str) -> CodeFile:
         with path.open("rb") as stream:
             if stream.read(len(FORMAT)) != FORMAT:
                 raise DamagedCodeFile(path, "it is not a code file of this version")
-            count, rest = divmod(os.fstat(stream.fileno()).st_size - PAGE, BLOCK + SUM)
-            if count < 0 or rest:
+            count, remainder = divmod(os.fstat(stream.fileno()).st_size - PAGE, BLOCK + SUM)
+            if count < 0 or remainder:
                 raise DamagedCodeFile(path, "it is not as long as it should be")
             whole = np.memmap(stream, np.uint8, "r")
             state = file_identity(path)
@@ -334,13 +334,13 @@ def compact(store: Store, threads: int, is_needed: Callable[[], bool] = lambda: 
             mark = store.mark()
             # Listed with the lock held: a file that another process makes later must not be deleted here.
             old = _all_files(store)
-            rows, codes, rest = sorted_codes(store)
+            rows, codes, rest_codes = sorted_codes(store)
             has_tables = store.form != "scan" and mih.worth_tables(store.bits, len(rows)) and scan.has_numba()
             cuts = mih.substring_cuts(store.bits, len(rows)) if has_tables else np.empty((0, 3), np.int64)
             stamp, fast = uuid.uuid4().hex[:STAMP], store.form == "fast"
             path = _path(store, stamp)
             bits = (store.bits, store.code_bits - store.bits)
-            digest = write_code_file(path, mark, bits, codes, rest, rows, cuts, fast, threads)
+            digest = write_code_file(path, mark, bits, codes, rest_codes, rows, cuts, fast, threads)
             store.set_code_file(connection, stamp, digest, mark.removal)
     except BaseException:
         if path is not None:

@@ -104,9 +104,9 @@ class IdOrder:
         located = self.locate(ids)
         gone = set(located.values())
         for first, rows, _ in self._by_block(sorted(located)):
-            kept = [row for row in rows if row not in gone]
-            if kept or first == "":
-                self._write(first, kept, SIZE)
+            remaining = [row for row in rows if row not in gone]
+            if remaining or first == "":
+                self._write(first, remaining, SIZE)
             else:
                 self.connection.execute("DELETE FROM id_order WHERE first = ?", (first,))
         return sorted(gone)

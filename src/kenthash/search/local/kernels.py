@@ -346,10 +346,12 @@ def search_tables(
                     _narrow_bucket(query, bucket_codes, lower, upper, cuts, j, weight, allowed, heap)
                 elif len(query) == 1:
                     for a in range(0, len(lower), GATHER):
-                        some, more = lower[a : a + GATHER], upper[a : a + GATHER]
-                        for i in range(len(some)):  # fetched before they are compared, so that cache misses overlap
-                            gathered[i] = narrow[min(np.int64(some[i]) | np.int64(more[i]) << 16, items - 1)]
-                        _narrow_bucket(query, gathered[: len(some)], some, more, cuts, j, weight, allowed, heap)
+                        low_part, high_part = lower[a : a + GATHER], upper[a : a + GATHER]
+                        for i in range(len(low_part)):  # fetched before they are compared, so that cache misses overlap
+                            gathered[i] = narrow[min(np.int64(low_part[i]) | np.int64(high_part[i]) << 16, items - 1)]
+                        _narrow_bucket(
+                            query, gathered[: len(low_part)], low_part, high_part, cuts, j, weight, allowed, heap
+                        )
                 else:
                     _wide_bucket(query, codes, lower, upper, cuts, j, weight, allowed, heap)
             if spent > budget:

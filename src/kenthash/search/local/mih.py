@@ -112,7 +112,7 @@ class Tables:
 
         blocks, places = self.checks.blocks, self.checks.places
         tables: tuple[Any, ...] = (self.cuts, self.starts, self.offsets, self.low, self.high, self.copies)
-        rest: tuple[Any, ...] = (
+        search_arguments: tuple[Any, ...] = (
             allowed,
             free,
             budget,
@@ -124,12 +124,12 @@ class Tables:
             places,
         )
         if queries.planes is None or queries.weights is None:
-            looked_at = kernels.search_tables(queries.words[q], codes, *tables, *rest)
+            looked_at = kernels.search_tables(queries.words[q], codes, *tables, *search_arguments)
         else:
             from kenthash.search.local import weighted_kernels
 
             query = (queries.words[q], queries.planes[q], queries.weights[q], queries.radius)
-            looked_at = weighted_kernels.search_tables(*query, codes, *tables, *rest)
+            looked_at = weighted_kernels.search_tables(*query, codes, *tables, *search_arguments)
         if looked_at == kernels.DAMAGED:
             raise DamagedCodeFile(blocks.path, "its tables do not match their checksums")
         self.checks.count_search()

@@ -79,10 +79,10 @@ class WordQueries:
     def __len__(self) -> int:
         return len(self.words)
 
-    def some(self, which: Any) -> "WordQueries":
+    def select(self, rows: Any) -> "WordQueries":
         """Those of a slice or list of numbers."""
-        planes, weights = (None if part is None else part[which] for part in (self.planes, self.weights))
-        return WordQueries(np.ascontiguousarray(self.words[which]), planes, weights, self.radius, self.limits[which])
+        planes, weights = (None if part is None else part[rows] for part in (self.planes, self.weights))
+        return WordQueries(np.ascontiguousarray(self.words[rows]), planes, weights, self.radius, self.limits[rows])
 
     def new_heaps(self, k: int) -> Keys:
         return np.repeat((self.limits.astype(np.uint64)[:, None] + np.uint64(1)) << np.uint64(32), k, axis=1)
@@ -114,12 +114,12 @@ def joined_queries(queries: Queries, bits: int, radius: int) -> WordQueries:
     """Queries for whole codes of which the first `bits` bits and the others are in words of their own."""
     if bits % 64 == 0:
         return word_queries(queries, radius)
-    first, rest = (word_queries(part, radius) for part in (queries.first_bits(bits), queries.last_bits(bits)))
-    words, limits = np.concatenate((first.words, rest.words), axis=1), _limits(queries, radius)
-    if first.planes is None or first.weights is None or rest.planes is None or rest.weights is None:
+    first, last = (word_queries(part, radius) for part in (queries.first_bits(bits), queries.last_bits(bits)))
+    words, limits = np.concatenate((first.words, last.words), axis=1), _limits(queries, radius)
+    if first.planes is None or first.weights is None or last.planes is None or last.weights is None:
         return WordQueries(words, None, None, radius, limits)
-    planes = np.concatenate((first.planes, rest.planes), axis=2)
-    return WordQueries(words, planes, np.concatenate((first.weights, rest.weights), axis=1), radius, limits)
+    planes = np.concatenate((first.planes, last.planes), axis=2)
+    return WordQueries(words, planes, np.concatenate((first.weights, last.weights), axis=1), radius, limits)
 
 
 def _limits(queries: Queries, radius: int) -> NDArray[np.int64]:

@@ -89,8 +89,10 @@ class Searcher:
         answers = [_matching(hits, filter, k) for hits in near]
         short = [q for q in range(len(near)) if len(answers[q]) < k and len(near[q]) == first]
         if short:
-            rest = self._nearest(store, state, queries.some(short), k, radius, self._allowed(store, state, filter))
-            for q, hits in zip(short, rest, strict=True):
+            filtered = self._nearest(
+                store, state, queries.select(short), k, radius, self._allowed(store, state, filter)
+            )
+            for q, hits in zip(short, filtered, strict=True):
                 answers[q] = replace(hits, looked_at=(hits.looked_at or 0) + (near[q].looked_at or 0))
         return answers
 
@@ -237,8 +239,8 @@ class Searcher:
 
 def _matching(hits: Hits, filter: Filter, k: int) -> Hits:
     """The first k hits for which a filter is true."""
-    kept = [i for i, entry in enumerate(hits.metadata) if matches(filter, entry)][:k]
+    places = [i for i, entry in enumerate(hits.metadata) if matches(filter, entry)][:k]
     assert hits.codes is not None
-    entries = [hits.metadata[i] for i in kept]
-    ids, codes = [hits.ids[i] for i in kept], hits.codes[kept]
-    return replace(hits, ids=ids, distances=hits.distances[kept], metadata=entries, codes=codes)
+    entries = [hits.metadata[i] for i in places]
+    ids, codes = [hits.ids[i] for i in places], hits.codes[places]
+    return replace(hits, ids=ids, distances=hits.distances[places], metadata=entries, codes=codes)

@@ -5,7 +5,7 @@ ones stay in the order in which they came. (Where several of them tie last, thos
 
 **Two stages.** Where codes have more than `bits` bits, up to WHOLE items are all ranked by whole codes, which are then
 held in memory. Of more items the candidates are those that are nearest by the first bits, which are in memory and in
-the tables; the other bits (`rest`) are read for the candidates alone, and all bits rank them. Hashing finds some
+the tables; the other bits (`rest_codes`) are read for the candidates alone, and all bits rank them. Hashing finds some
 hundreds of candidates; a scan finds one for every 256 items (`stages`), in little more time than a few. A code is at
 least as far away by all of its bits as by the first. So the answer is proven to be that of all items, if its last
 distance is less than the largest among the candidates by the first bits.
@@ -67,29 +67,37 @@ class Fresh:
     ids: list[str]  # shared with later snapshots, which have more of them: copying takes longer than all the rest
     rows: NDArray[np.int64]  # [n]
     codes: Words  # [n, W]: of the first bits
-    rest: Words  # [n, W']: of the others
-    kept: NDArray[np.bool_]  # whether the item is still in the store
+    rest_codes: Words  # [n, W']: of the others
+    in_store: NDArray[np.bool_]  # whether the item is still in the store
 
     @cached_property
     def whole(self) -> "Fresh":
         """The same with whole codes."""
-        return replace(self, codes=np.concatenate((self.codes, self.rest), axis=1), rest=self.rest[:, :0])
+        return replace(
+            self, codes=np.concatenate((self.codes, self.rest_codes), axis=1), rest_codes=self.rest_codes[:, :0]
+        )
 
     @cached_property
     def present(self) -> Words:
-        return ALL if self.kept.all() else _bitmap(np.flatnonzero(self.kept), len(self.kept))
+        return ALL if self.in_store.all() else _bitmap(np.flatnonzero(self.in_store), len(self.in_store))
 
     def changed(self, removed: NDArray[np.int64], rows: list[int], ids: list[str], codes: Codes, bits: int) -> "Fresh":
         """Without rows that were removed, and with items that were added."""
-        kept = np.concatenate((self.kept, np.ones(len(rows), np.bool_)))
+        in_store = np.concatenate((self.in_store, np.ones(len(rows), np.bool_)))
         all_rows = np.concatenate((self.rows, np.array(rows, np.int64)))
         places = np.searchsorted(all_rows, removed)
         places = places[places < len(all_rows)]
-        kept[places[np.isin(all_rows[places], removed)]] = False
-        first, rest = split_words(codes, bits)
+        in_store[places[np.isin(all_rows[places], removed)]] = False
+        first, rest_codes = split_words(codes, bits)
         all_ids = self.ids if len(self.ids) == len(self.rows) else self.ids[: len(self.rows)]
         all_ids += ids
-        return Fresh(all_ids, all_rows, np.concatenate((self.codes, first)), np.concatenate((self.rest, rest)), kept)
+        return Fresh(
+            all_ids,
+            all_rows,
+            np.concatenate((self.codes, first)),
+            np.concatenate((self.rest_codes, rest_codes)),
+            in_store,
+        )
 
 
 @dataclass
@@ -112,7 +120,7 @@ class Snapshot:
 
     @cached_property
     def items(self) -> int:
-        return len(self.base.codes) - len(self.removed) + int(self.fresh.kept.sum())
+        return len(self.base.codes) - len(self.removed) + int(self.fresh.in_store.sum())
 
     @property
     def ranks_all(self) -> bool:
@@ -157,8 +165,8 @@ class Snapshot:
             candidates = self._nearest(first, count, *parts)
         else:
             candidates = self._first_stage(first, count, *parts)
-        rest = word_queries(queries.last_bits(self.bits), radius)
-        return [self._reranked(first, rest, q, candidates[q], k, count < self.items) for q in range(len(queries))]
+        last = word_queries(queries.last_bits(self.bits), radius)
+        return [self._reranked(first, last, q, candidates[q], k, count < self.items) for q in range(len(queries))]
 
     def _best(
         self,
@@ -200,10 +208,10 @@ class Snapshot:
         if len(queries) == 1 or threads == 1:
             several = pool if threads > 1 and self.base.codes.size >= SPLIT else None
             parts = (count, allowed, several, threads)
-            return [self._near(queries.some([q]), *parts, looked_at[q : q + 1]) for q in range(len(queries))]
+            return [self._near(queries.select([q]), *parts, looked_at[q : q + 1]) for q in range(len(queries))]
 
         def near(q: int) -> Candidates:
-            return self._near(queries.some([q]), count, allowed, None, 1, looked_at[q : q + 1])
+            return self._near(queries.select([q]), count, allowed, None, 1, looked_at[q : q + 1])
 
         return list(pool.map(near, range(len(queries))))
 
@@ -261,25 +269,25 @@ class Snapshot:
         return np.concatenate((nearer, nsmallest(k - len(nearer), ties.tolist(), key=self.fresh.ids.__getitem__)))
 
     def _reranked(
-        self, first: WordQueries, rest: WordQueries, q: int, candidates: Candidates, k: int, others: bool
+        self, first: WordQueries, last: WordQueries, q: int, candidates: Candidates, k: int, others: bool
     ) -> Near:
         """The k best of the candidates by all bits, with those that tie last. `others`: there are other items."""
         slots, fresh = candidates.slots, candidates.fresh
         self.base.check_rest(slots)
-        parts = ((self.base.rest, slots), (self.fresh.rest, fresh))
-        distances = candidates.distances + np.concatenate([stages.rest_distances(rest, q, *part) for part in parts])
-        kept = np.ones(len(distances), np.bool_)
-        if rest.radius < self.bits + 64 * rest.words.shape[1]:
+        parts = ((self.base.rest_codes, slots), (self.fresh.rest_codes, fresh))
+        distances = candidates.distances + np.concatenate([stages.rest_distances(last, q, *part) for part in parts])
+        within = np.ones(len(distances), np.bool_)
+        if last.radius < self.bits + 64 * last.words.shape[1]:
             words = np.concatenate((self.base.codes[slots], self.fresh.codes[fresh]))
-            rest_words = np.concatenate((self.base.rest[slots], self.fresh.rest[fresh]))
-            kept = scan.differing(first, q, words) + scan.differing(rest, q, rest_words) <= rest.radius
-        inside = distances[kept]
+            rest_words = np.concatenate((self.base.rest_codes[slots], self.fresh.rest_codes[fresh]))
+            within = scan.differing(first, q, words) + scan.differing(last, q, rest_words) <= last.radius
+        inside = distances[within]
         best = np.sort(np.partition(inside, k)[:k] if len(inside) > k else inside)
         bound = candidates.beyond if others else None
         proven = bound is None or (len(best) == k and bool(best[-1] < bound))
-        kept &= distances <= best.max(initial=0)
-        of_fresh = kept[len(slots) :]
-        return Near(self._rows(slots[kept[: len(slots)]], fresh[of_fresh]), distances[kept].tolist(), proven)
+        within &= distances <= best.max(initial=0)
+        of_fresh = within[len(slots) :]
+        return Near(self._rows(slots[within[: len(slots)]], fresh[of_fresh]), distances[within].tolist(), proven)
 
     def search(
         self,
@@ -305,10 +313,10 @@ class Snapshot:
             parts = [slice(i, None, threads) for i in range(min(threads, len(queries)))]
 
             def search_part(part: slice) -> Keys:
-                return self._search_base(queries.some(part), base, heaps[part], looked_at[part])
+                return self._search_base(queries.select(part), base, heaps[part], looked_at[part])
 
-            for part, done in zip(parts, pool.map(search_part, parts), strict=True):
-                heaps[part] = done
+            for part, part_heaps in zip(parts, pool.map(search_part, parts), strict=True):
+                heaps[part] = part_heaps
         else:
             heaps = self._search_base(queries, base, heaps, looked_at, pool if threads > 1 else None, threads)
         scan.scan_compiled(queries, self.fresh.codes, 0, len(self.fresh.codes), fresh, fresh_heaps)
@@ -343,13 +351,13 @@ class Snapshot:
         if not left:
             return heaps
         self.base.check("codes", pool, threads)
-        rest, rest_queries = np.ascontiguousarray(heaps[left]), queries.some(left)
+        left_heaps, left_queries = np.ascontiguousarray(heaps[left]), queries.select(left)
         looked[left] += len(codes)
         if pool is None or codes.size < SPLIT:
-            scan.scan_compiled(rest_queries, codes, 0, len(codes), allowed, rest)
+            scan.scan_compiled(left_queries, codes, 0, len(codes), allowed, left_heaps)
         else:
-            rest = _scan_in_parts(rest_queries, codes, allowed, rest, pool, threads)
-        heaps[left] = rest
+            left_heaps = _scan_in_parts(left_queries, codes, allowed, left_heaps, pool, threads)
+        heaps[left] = left_heaps
         return heaps
 
     def _hash(
@@ -388,7 +396,7 @@ class Snapshot:
             self.base.check("codes")
         if tables is not None:
             self.base.check("offsets")
-        if self.ranks_all and self.base.rest.size:
+        if self.ranks_all and self.base.rest_codes.size:
             _ = self.base.whole
         if before is None or (before.base.tables is None) != (tables is None):
             return self
@@ -423,7 +431,7 @@ class Snapshot:
 def snapshot_of(base: CodeFile, bits: int) -> Snapshot:
     """The state at which a code file was made."""
     none = np.empty(0, np.int64)
-    no_items = Fresh([], none, base.codes[:0], base.rest[:0], np.empty(0, np.bool_))
+    no_items = Fresh([], none, base.codes[:0], base.rest_codes[:0], np.empty(0, np.bool_))
     return Snapshot(base, bits, none, ALL, no_items, base.mark)
 
 

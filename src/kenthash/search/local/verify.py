@@ -60,8 +60,8 @@ class Verification:
                 raise
             listed.append(str(error))
         if listed:
-            shown = [" ".join(fault.split())[:200] for fault in listed[:MAX_FAULTS]]
-            self.faults[part] = [*shown, "and more"] if len(listed) > MAX_FAULTS else shown
+            lines = [" ".join(fault.split())[:200] for fault in listed[:MAX_FAULTS]]
+            self.faults[part] = [*lines, "and more"] if len(listed) > MAX_FAULTS else lines
 
 
 def verify_index(target: str | Path, repair: bool = False) -> Verification:
@@ -81,12 +81,12 @@ def verify_index(target: str | Path, repair: bool = False) -> Verification:
     store = Store.open(local_path(target))
     try:
         with errors(store.path):
-            found = _verify(store)
-            if repair and found.faults:
-                _repair(store, found)
-                repaired, found = found.faults, _verify(store)
-                found.repaired = {part: faults for part, faults in repaired.items() if part not in found.faults}
-            return found
+            report = _verify(store)
+            if repair and report.faults:
+                _repair(store, report)
+                repaired, report = report.faults, _verify(store)
+                report.repaired = {part: faults for part, faults in repaired.items() if part not in report.faults}
+            return report
     finally:
         store.close()
 
@@ -98,21 +98,21 @@ def local_path(target: str | Path) -> Path:
 
 
 def _verify(store: Store) -> Verification:
-    found, texts = Verification(), TextStore(store)
-    found.note("SQLite file", _sqlite_faults(store.connection))
-    if found.faults:
-        return found  # its tables cannot be read, or what they say cannot be relied on
+    report, texts = Verification(), TextStore(store)
+    report.note("SQLite file", _sqlite_faults(store.connection))
+    if report.faults:
+        return report  # its tables cannot be read, or what they say cannot be relied on
     with store.reading():
-        found.note("items", _item_faults(store, found))
-        if not found.faults:  # the rest is compared with the items
-            found.note("order of ids", _order_faults(store))
-        if not found.faults and texts.exists():
-            found.note("texts", _text_faults(texts, found))
+        report.note("items", _item_faults(store, report))
+        if not report.faults:  # the rest is compared with the items
+            report.note("order of ids", _order_faults(store))
+        if not report.faults and texts.exists():
+            report.note("texts", _text_faults(texts, report))
         for part, codes in (("code file", store), ("code file of texts", texts)):
-            if found.faults.keys() <= {"code file"} and codes.about("codes"):
-                found.code_files += 1
-                found.note(part, _code_file_faults(codes))
-    return found
+            if report.faults.keys() <= {"code file"} and codes.about("codes"):
+                report.code_files += 1
+                report.note(part, _code_file_faults(codes))
+    return report
 
 
 def _sqlite_faults(connection: sqlite3.Connection) -> Iterator[str]:
@@ -121,11 +121,11 @@ def _sqlite_faults(connection: sqlite3.Connection) -> Iterator[str]:
             yield line
 
 
-def _item_faults(store: Store, found: Verification) -> Iterator[str]:
+def _item_faults(store: Store, report: Verification) -> Iterator[str]:
     last = store.mark().row
     reader = store.connection.execute("SELECT row, id, code, metadata FROM items")
     while part := reader.fetchmany(CHUNK):
-        found.items += len(part)
+        report.items += len(part)
         for row, name, code, entry in part:
             try:
                 if not isinstance(name, str):
@@ -158,14 +158,14 @@ def _order_faults(store: Store) -> Iterator[str]:
             before = name
 
 
-def _text_faults(texts: TextStore, found: Verification) -> Iterator[str]:
+def _text_faults(texts: TextStore, report: Verification) -> Iterator[str]:
     reader = texts.connection.execute(
         "SELECT texts.item, items.id, items.metadata, texts.number, texts.code FROM texts "
         "LEFT JOIN items ON items.row = texts.item ORDER BY texts.item, texts.number"
     )
     for item, group in groupby(reader, key=lambda text: text[0]):
         codes = list(group)
-        found.texts += len(codes)
+        report.texts += len(codes)
         (_, name, entry, _, _) = codes[0]
         if name is None:
             yield f"item {item}: does not exist, but has {len(codes)} texts"
@@ -192,19 +192,19 @@ def _code_file_faults(store: Store) -> Iterator[str]:
     if base.mark.row > mark.row or not store.log_start() <= base.mark.removal <= mark.removal:
         yield f"{name}: made from another state than any that the store had"
         return
-    kept = ~np.isin(base.rows, store.removed_since(base.mark.removal))
-    rows, codes, rest = sorted_codes(store)
+    present = ~np.isin(base.rows, store.removed_since(base.mark.removal))
+    rows, codes, rest_codes = sorted_codes(store)
     known = rows <= base.mark.row
-    if not np.array_equal(base.rows[kept], rows[known]):
+    if not np.array_equal(base.rows[present], rows[known]):
         yield f"{name}: other items than in the store, or in another order"
-    elif (wrong := np.flatnonzero(_differ(base, kept, codes[known], rest[known]))).size:
+    elif (wrong := np.flatnonzero(_differ(base, present, codes[known], rest_codes[known]))).size:
         yield f"{name}: {len(wrong)} codes that are not those of the store, the first in row {rows[known][wrong[0]]}"
     elif base.tables is not None and scan.has_numba() and not _tables_are_right(store, base):
         yield f"{name}: its tables are not those of its codes"
 
 
-def _differ(base: CodeFile, kept: NDArray[np.bool_], codes: Words, rest: Words) -> NDArray[np.bool_]:
-    return np.asarray((base.codes[kept] != codes).any(axis=1) | (base.rest[kept] != rest).any(axis=1))
+def _differ(base: CodeFile, present: NDArray[np.bool_], codes: Words, rest_codes: Words) -> NDArray[np.bool_]:
+    return np.asarray((base.codes[present] != codes).any(axis=1) | (base.rest_codes[present] != rest_codes).any(axis=1))
 
 
 def _tables_are_right(store: Store, base: CodeFile) -> bool:
@@ -214,25 +214,25 @@ def _tables_are_right(store: Store, base: CodeFile) -> bool:
         path, cuts, fast = Path(folder) / "codes", base.tables.cuts, bool(base.tables.copies.size)
         rows = base.rows.astype(np.int64)
         bits = (store.bits, store.code_bits - store.bits)
-        digest = write_code_file(path, base.mark, bits, base.codes, base.rest, rows, cuts, fast, cores())
+        digest = write_code_file(path, base.mark, bits, base.codes, base.rest_codes, rows, cuts, fast, cores())
         return digest == base.mapped.digest and read_code_file(path, digest).bytes == base.bytes
 
 
-def _repair(store: Store, found: Verification) -> None:
+def _repair(store: Store, report: Verification) -> None:
     texts = TextStore(store)
-    if "SQLite file" in found.faults or "order of ids" in found.faults:
+    if "SQLite file" in report.faults or "order of ids" in report.faults:
         try:
             with store.writing() as connection:
                 connection.execute("REINDEX")
                 store.ids.rebuild()
         except sqlite3.DatabaseError:  # what is damaged is no index
             return
-        found.faults |= _verify(store).faults  # now that the rest can be read
-    if "texts" in found.faults:
+        report.faults |= _verify(store).faults  # now that the rest can be read
+    if "texts" in report.faults:
         with store.writing() as connection:  # all of them: which codes are of which texts is no longer known
             connection.execute("INSERT INTO removed_texts(row) SELECT row FROM texts")
             connection.execute("DELETE FROM texts")
-    if found.faults.keys() & {"SQLite file", "order of ids", "texts", "code file", "code file of texts"}:
+    if report.faults.keys() & {"SQLite file", "order of ids", "texts", "code file", "code file of texts"}:
         try:
             codefile.compact(store, cores())
             if texts.exists():

@@ -291,13 +291,25 @@ def search_tables(
                         )  # fmt: skip
                         continue
                     for a in range(0, len(lower), GATHER):
-                        some, more = lower[a : a + GATHER], upper[a : a + GATHER]
-                        for i in range(len(some)):  # fetched before they are compared, so that cache misses overlap
-                            slot = min(np.int64(some[i]) | np.int64(more[i]) << 16, items - 1)
+                        low_part, high_part = lower[a : a + GATHER], upper[a : a + GATHER]
+                        for i in range(len(low_part)):  # fetched before they are compared, so that cache misses overlap
+                            slot = min(np.int64(low_part[i]) | np.int64(high_part[i]) << 16, items - 1)
                             for w in range(words):
                                 gathered[i * words + w] = every[slot * words + w]
                         _bucket(
-                            query, planes, radius, gathered, some, more, cuts, j, before, now, allowed, heap, buffer
+                            query,
+                            planes,
+                            radius,
+                            gathered,
+                            low_part,
+                            high_part,
+                            cuts,
+                            j,
+                            before,
+                            now,
+                            allowed,
+                            heap,
+                            buffer,
                         )
                 if spent > budget:
                     return -spent

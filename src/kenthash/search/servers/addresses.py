@@ -20,10 +20,10 @@ class ServerAddress:
 
 def without_password(target: str) -> str:
     """Any address without its user and password, as messages may show it."""
-    scheme, separator, rest = target.partition("://")
+    scheme, separator, location = target.partition("://")
     if not separator:
         return target
-    base, _, query = rest.partition("?")
+    base, _, query = location.partition("?")
     host = base.rpartition("@")[2] if "@" in base or "@" not in query else "..."  # a password with ? in it
     table = dict(parse_qsl(query)).get("table")  # other options may be secret: libpq takes password= there
     return f"{scheme}://{host}?table={table}" if table else f"{scheme}://{host}"
@@ -49,25 +49,29 @@ def parse_milvus_address(target: str) -> ServerAddress:
 
 def parse_postgres_address(target: str) -> ServerAddress:
     """All options but `table` (by default `kenthash`) go to libpq as they are."""
-    rest = target.partition("://")[2]
-    _check_password(rest)
-    rest = rest.partition("#")[0]
-    base, _, query = rest.partition("?")
+    location = target.partition("://")[2]
+    _check_password(location)
+    location = location.partition("#")[0]
+    base, _, query = location.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     name = dict(options).get("table", "kenthash")
     where = f"postgresql://{base.rpartition('@')[2]}?table={name}"
     if not _is_plain_name(name, 63):
         raise UsageError(f"{where}: write {POSTGRES_FORM}, the name of ASCII letters, digits and underscores")
-    kept = urlencode([pair for pair in options if pair[0] != "table"], quote_via=quote)
-    return ServerAddress(where, name, f"postgresql://{base}?{kept}" if kept else f"postgresql://{base}")
+    libpq_options = urlencode([pair for pair in options if pair[0] != "table"], quote_via=quote)
+    return ServerAddress(
+        where, name, f"postgresql://{base}?{libpq_options}" if libpq_options else f"postgresql://{base}"
+    )
 
 
-def _check_password(rest: str) -> None:
+def _check_password(location: str) -> None:
     """Refuse a password that is cut by a character with a meaning in addresses: the rest of it would be taken for a
     host or port, here or by libpq, and shown in a message."""
-    authority = re.split("[/?#]", rest)[0]
+    authority = re.split("[/?#]", location)[0]
     port = authority.rpartition("]")[2].partition(":")[2]
-    cut = "@" in rest and "@" not in authority and ("@" in rest.partition("/")[0] or not (port or "0").isdigit())
+    cut = (
+        "@" in location and "@" not in authority and ("@" in location.partition("/")[0] or not (port or "0").isdigit())
+    )
     if cut or authority.count("@") > 1 or re.search("%(?![0-9A-Fa-f]{2})", authority):
         raise UsageError(
             f"write {POSTGRES_FORM}, and in a user or password %25 %2F %3F %23 %40 for the characters % / ? # @"

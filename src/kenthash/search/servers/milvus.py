@@ -472,15 +472,15 @@ def _item_of(text_name: str) -> str:
 
 def _text_hits(near: list[tuple[tuple[int, str, int], Item | None, Item | None]], bits: int, proven: bool) -> Hits:
     """The hits among the nearest texts, without those whose items were removed or changed meanwhile."""
-    kept = [
+    current = [
         (distance, item, text.code, texts_of(item.metadata)[number])
         for (distance, _, number), item, text in near
         if item is not None and text is not None and item.metadata == text.metadata
     ]
-    codes = np.array([code for _, _, code, _ in kept], np.uint8).reshape(-1, bits // 8)
-    distances = np.array([distance for distance, _, _, _ in kept], np.int64)
-    ids, metadata = [item.id for _, item, _, _ in kept], [item.metadata for _, item, _, _ in kept]
-    return Hits(ids, distances, metadata, codes, None, [text for *_, text in kept], proven)
+    codes = np.array([code for _, _, code, _ in current], np.uint8).reshape(-1, bits // 8)
+    distances = np.array([distance for distance, _, _, _ in current], np.int64)
+    ids, metadata = [item.id for _, item, _, _ in current], [item.metadata for _, item, _, _ in current]
+    return Hits(ids, distances, metadata, codes, None, [text for *_, text in current], proven)
 
 
 def _hits(best: Best, metadata: dict[str, Metadata], bits: int) -> Hits:

@@ -29,18 +29,20 @@ def encode_metadata(metadata: Metadata) -> dict[str, Any]:
 
     Milvus versions differ on whether a key that holds null or [] exists, so no such key is below "m".
     """
-    kept: dict[str, Any] = {"m": {safe_key(key): value for key, value in metadata.items() if value not in (None, [])}}
+    document: dict[str, Any] = {
+        "m": {safe_key(key): value for key, value in metadata.items() if value not in (None, [])}
+    }
     for name, empty in ("n", None), ("e", []):
         keys = [safe_key(key) for key, value in metadata.items() if value == empty]
         if keys:
-            kept[name] = keys
-    return kept
+            document[name] = keys
+    return document
 
 
-def decode_metadata(kept: dict[str, Any]) -> Metadata:
-    metadata: Metadata = {plain_key(key): value for key, value in kept["m"].items()}
-    metadata.update({plain_key(key): None for key in kept.get("n", ())})
-    metadata.update({plain_key(key): [] for key in kept.get("e", ())})
+def decode_metadata(document: dict[str, Any]) -> Metadata:
+    metadata: Metadata = {plain_key(key): value for key, value in document["m"].items()}
+    metadata.update({plain_key(key): None for key in document.get("n", ())})
+    metadata.update({plain_key(key): [] for key in document.get("e", ())})
     return metadata
 
 
@@ -51,8 +53,8 @@ def safe_key(key: str) -> str:
 
 def plain_key(key: str) -> str:
     """The inverse of `safe_key`."""
-    first, *rest = key.split("_")
-    return (first.encode() + b"".join(bytes.fromhex(part[:2]) + part[2:].encode() for part in rest)).decode()
+    first, *escaped_parts = key.split("_")
+    return (first.encode() + b"".join(bytes.fromhex(part[:2]) + part[2:].encode() for part in escaped_parts)).decode()
 
 
 def quoted(text: str) -> str:

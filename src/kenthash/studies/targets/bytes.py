@@ -171,9 +171,9 @@ def _centred(sides: dict[str, Side], seed: int) -> dict[str, Side]:
     """Unit vectors about the mean of the training items: one mean of pictures and texts together, or one of each. The
     validation items choose, by R@10 of signs with a real-valued query."""
     fit = sides["train"]
-    one = np.concatenate([fit.image, fit.text]).mean(axis=0)
+    shared_mean = np.concatenate([fit.image, fit.text]).mean(axis=0)
     ways = []
-    for image_mean, text_mean in ((one, one), (fit.image.mean(axis=0), fit.text.mean(axis=0))):
+    for image_mean, text_mean in ((shared_mean, shared_mean), (fit.image.mean(axis=0), fit.text.mean(axis=0))):
         moved = {
             name: Side(_unit(side.image - image_mean), _unit(side.text - text_mean)) for name, side in sides.items()
         }
@@ -236,14 +236,14 @@ def _two_stage_recall(queries: Matrix, codes: Codes) -> float:
     """R@10 where the nearest items by the first bytes are ranked by all of them; equal distances count half before."""
     signs = unpack(codes).astype(np.float32)
     first, all_bits = (-queries[:, :bits] @ signs[:, :bits].T for bits in (8 * STAGE, signs.shape[1]))
-    found = 0.0
+    hits = 0.0
     for row, (near, last) in enumerate(zip(first, all_bits, strict=True)):
         candidates = np.argsort(near, kind="stable")[:CANDIDATES]
         if row in candidates:
             others = last[candidates]
             ahead, tied = (others < last[row]).sum(), (others == last[row]).sum()
-            found += float(np.clip((10 - ahead) / tied, 0, 1))
-    return found / len(queries)
+            hits += float(np.clip((10 - ahead) / tied, 0, 1))
+    return hits / len(queries)
 
 
 def _mean(figures: list[Figures] | None, part: str) -> float | None:

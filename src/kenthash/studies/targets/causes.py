@@ -92,7 +92,7 @@ def causes(study: Study) -> Outcome:
         for b in lengths
     }
     fields_way = {b: [_on_queries(study, b, seed) for seed in range(study.seeds)] for b in lengths}
-    run_all([job for some in [*jobs.values(), *fields_way.values()] for job in some], "causes")
+    run_all([job for group in [*jobs.values(), *fields_way.values()] for job in group], "causes")
     cells = {v.name: cells_of({b: [job.out for job in jobs[v.name, b]] for b in lengths}) for v in tried}
     head = ["Variant", *(f"{b} bits {t}" for b in lengths for t in ("I → T", "T → I", "change", "real"))]
     table: list[list[Value]] = []

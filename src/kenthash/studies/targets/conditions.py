@@ -93,11 +93,14 @@ def missing(study: Study, methods: Sequence[str] | None = None) -> Outcome:
 def few(study: Study, methods: Sequence[str] | None = None) -> Outcome:
     """Training sets of several sizes."""
     split = make_split(len(study.labels), 0)
-    whole, kept = len(split.train), len(split.validation)
-    sizes = [size for size in ITEMS if size < whole] or [whole // part for part in (8, 4, 2)]
+    train_size, validation_size = len(split.train), len(split.validation)
+    sizes = [size for size in ITEMS if size < train_size] or [train_size // part for part in (8, 4, 2)]
     bits = study.length
     conditions = [
-        Condition(f"-few{n}", "", f"{n:,}", n, {"split": {"train": n + kept, "validation": kept}}, bits) for n in sizes
+        Condition(
+            f"-few{n}", "", f"{n:,}", n, {"split": {"train": n + validation_size, "validation": validation_size}}, bits
+        )
+        for n in sizes
     ]
     return _outcome(
         study,
@@ -107,7 +110,7 @@ def few(study: Study, methods: Sequence[str] | None = None) -> Outcome:
             "Few training items",
             "Each method is trained on so many items; validation items, queries and database are the same.",
             "training items",
-            [*conditions, Condition("", "", f"{whole:,}", whole, {}, bits)],
+            [*conditions, Condition("", "", f"{train_size:,}", train_size, {}, bits)],
             logarithmic=True,
         ),
     )

@@ -47,11 +47,11 @@ class ConflictCondition:
 def conditions(study: Study) -> list[ConflictCondition]:
     """All items at the shortest and the longest length; at the shortest also few, with their own or noisy labels."""
     split = make_split(len(study.labels), 0)
-    size, kept = len(split.train) // FEW, len(split.validation)
+    size, validation_size = len(split.train) // FEW, len(split.validation)
     shortest = min(study.bits)
     tried = [ConflictCondition("", f"{bits} bits", bits, {}) for bits in sorted({shortest, study.length})]
     if size >= FEWEST:
-        few: dict[str, Any] = {"split": {"train": size + kept, "validation": kept}}
+        few: dict[str, Any] = {"split": {"train": size + validation_size, "validation": validation_size}}
         name, title = f"-few{FEW}", f"{shortest} bits, {size:,} items"
         tried.append(ConflictCondition(name, title, shortest, few))
         noisy = {**few, "label_noise": NOISE}

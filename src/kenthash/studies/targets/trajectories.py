@@ -23,9 +23,9 @@ SAMPLES = 60  # of each shown class, faint
 def trajectories(study: Study) -> Outcome:
     """The picture is of seed 0; the table is over all classes and seeds."""
     anchor = most_frequent(study.labels)
-    shown = np.concatenate([[anchor], companions(study.labels, anchor, SHOWN - 1)])
+    shown_classes = np.concatenate([[anchor], companions(study.labels, anchor, SHOWN - 1)])
     travels = [[travel(path) for s in study.subjects[name] for path in s.record.paths] for name in PAIR]
-    kin = [mean(_to_anchor(s.means, shown) for s in study.subjects[name]) for name in PAIR]
+    kin = [mean(_to_anchor(s.means, shown_classes) for s in study.subjects[name]) for name in PAIR]
     head = ["Proxies", "Path length", "Displacement", "Efficiency", "Late step", "Settled in epoch", "Cosine to anchor"]
     rows: list[list[Value]] = [
         [title, *_figures(moved), cosine] for title, moved, cosine in zip(TITLES, travels, kin, strict=True)
@@ -34,8 +34,8 @@ def trajectories(study: Study) -> Outcome:
     caption = (
         "Mean over all classes. Lengths are of chords on the unit sphere; late step: mean step per epoch in the last "
         "quarter of training; settled: first epoch from which on a proxy stays within a tenth of its displacement from "
-        f"where it ends. Cosine to anchor: of “{name}” to the {len(shown) - 1} classes most often seen with it, after "
-        f"the last epoch. {study.basis}"
+        f"where it ends. Cosine to anchor: of “{name}” to the {len(shown_classes) - 1} classes most often seen with "
+        f"it, after the last epoch. {study.basis}"
     )
     settled = [mean(float(t.settled) for t in moved) for moved in travels]
     late = [mean(t.late_step for t in moved) for moved in travels]
@@ -49,7 +49,7 @@ def trajectories(study: Study) -> Outcome:
             f"({TITLES[1]})."
         ),
     ]
-    if len(shown) > 1:
+    if len(shown_classes) > 1:
         seen.append(
             f"The proxies that go with “{name}” end at a mean cosine of {kin[0]:.3f} to it under {TITLES[0]} and "
             f"{kin[1]:.3f} under {TITLES[1]}."
@@ -68,12 +68,12 @@ def trajectories(study: Study) -> Outcome:
         "converge smoothly and faster.",
         seen=seen,
         sheets=[Sheet(head, rows, caption)],
-        plots=[Plot("figure", _draw(study, shown), drawn)],
+        plots=[Plot("figure", _draw(study, shown_classes), drawn)],
     )
 
 
-def _to_anchor(means: NDArray[np.float32], shown: NDArray[np.int64]) -> float:
-    return float(cosines(means[shown])[0, 1:].mean()) if len(shown) > 1 else float("nan")
+def _to_anchor(means: NDArray[np.float32], shown_classes: NDArray[np.int64]) -> float:
+    return float(cosines(means[shown_classes])[0, 1:].mean()) if len(shown_classes) > 1 else float("nan")
 
 
 def _figures(moved: list[Travel]) -> list[Value]:
@@ -83,15 +83,15 @@ def _figures(moved: list[Travel]) -> list[Value]:
     return [*(mean(part) for part in parts), efficiency, late, f"{settled:.1f}"]
 
 
-def _draw(study: Study, shown: NDArray[np.int64]) -> Figure:
+def _draw(study: Study, shown_classes: NDArray[np.int64]) -> Figure:
     figure = canvas(8.4, 8.0)
     panels = figure.subplots(2, 2)
     for column, (name, title) in enumerate(zip(PAIR, TITLES, strict=True)):
         subject = study.subjects[name][0]
-        paths = subject.record.paths[shown]
+        paths = subject.record.paths[shown_classes]
         plane = principal_plane(paths)
         final, way = panels[:, column]
-        _final(final, subject, plane, shown, study.classes)
+        _final(final, subject, plane, shown_classes, study.classes)
         for path, colour in zip(plane.project(paths), MANY, strict=False):
             way.plot(*path.T, color=colour, linewidth=1.4, marker=".", markersize=3)
             way.scatter(*path[0], color=colour, s=14, zorder=3)
@@ -107,12 +107,12 @@ def _draw(study: Study, shown: NDArray[np.int64]) -> Figure:
     return figure
 
 
-def _final(axes: Axes, subject: Subject, plane: Plane, shown: NDArray[np.int64], classes: list[str]) -> None:
+def _final(axes: Axes, subject: Subject, plane: Plane, shown_classes: NDArray[np.int64], classes: list[str]) -> None:
     """Proxies of the last epoch, samples of their classes, and ellipses where the proxies have a shape."""
     record = subject.record
     epoch = record.epochs[-1]
     z = unit(epoch.image[: len(record.train)])
-    for c, colour in zip(shown, MANY, strict=False):
+    for c, colour in zip(shown_classes, MANY, strict=False):
         members = plane.project(z[subject.labels[record.train][:, c] != 0][:SAMPLES])
         axes.scatter(members[:, 0], members[:, 1], color=colour, s=6, alpha=0.25, linewidth=0)
         x, y = plane.project(epoch.means[c]).tolist()

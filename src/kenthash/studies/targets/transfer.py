@@ -34,7 +34,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TargetData:
     """The data set that is asked: its study, whose runs are the models at home."""
 
     study: Study
@@ -65,26 +65,26 @@ def transfer(study: Study, methods: Sequence[str] | None = None) -> Outcome:
     methods are those that need none."""
     if study.other is None:
         raise LeftOut("another data set is needed, to ask the models: give --other PACK")
-    asked = Asked(replace(study, data=study.other, other=None))
-    _check_same_encoder(study, asked.study)
-    methods = methods or (*tried(study if study.label_fault else asked.study), "cca-itq")
-    measures = {"recall": "R@10"} if asked.study.label_fault else {"map": "mAP", "recall": "R@10"}
+    target = TargetData(replace(study, data=study.other, other=None))
+    _check_same_encoder(study, target.study)
+    methods = methods or (*tried(study if study.label_fault else target.study), "cca-itq")
+    measures = {"recall": "R@10"} if target.study.label_fault else {"map": "mAP", "recall": "R@10"}
     jobs = {
         (method, arm): [
             owner.job(f"{method}{suffix}", study.length, seed, {"method": method}, record=recorded(method, suffix))
             for seed in range(study.seeds)
         ]
         for method in methods
-        for arm, owner, suffix in (("home", asked.study, "-other"), ("away", study, ""))
+        for arm, owner, suffix in (("home", target.study, "-other"), ("away", study, ""))
     }
     run_all([job for of_seeds in jobs.values() for job in of_seeds], "transfer")
-    scores = {key: [asked.score(job, seed) for seed, job in enumerate(of_seeds)] for key, of_seeds in jobs.items()}
+    scores = {key: [target.score(job, seed) for seed, job in enumerate(of_seeds)] for key, of_seeds in jobs.items()}
     means = {
-        key: Score(float(np.mean([s.map for s in some])), float(np.mean([s.recall for s in some])))
-        for key, some in scores.items()
+        key: Score(float(np.mean([s.map for s in seed_scores])), float(np.mean([s.recall for s in seed_scores])))
+        for key, seed_scores in scores.items()
     }
     first = next(iter(measures))
-    here, there = (s.features.dataset.name for s in (study, asked.study))
+    here, there = (s.features.dataset.name for s in (study, target.study))
     rows: list[list[Value]] = [
         [METHODS[m].title, *(_text(means[m, arm], measure) for measure in measures for arm in ("away", "home"))]
         for m in methods
@@ -96,7 +96,7 @@ def transfer(study: Study, methods: Sequence[str] | None = None) -> Outcome:
         f"on {there} itself. Queries, database and labels are those of {there}.",
         paper=NOT_OF_THE_PAPER,
         seen=[
-            *map_left_out(asked.study),
+            *map_left_out(target.study),
             *(
                 f"{METHODS[m].title}: {measures[first]} {_text(means[m, 'away'], first)} from {here}, "
                 f"{_text(means[m, 'home'], first)} from {there}."
@@ -108,7 +108,7 @@ def transfer(study: Study, methods: Sequence[str] | None = None) -> Outcome:
                 ["Method", *(f"{what}, {ARMS[arm]}" for what in measures.values() for arm in ("away", "home"))],
                 rows,
                 f"Asked on {there}; elsewhere is {here}. Signed codes, mean of image → text and text → image; R@10 of "
-                f"own pairs in per cent. {asked.study.basis}",
+                f"own pairs in per cent. {target.study.basis}",
             )
         ],
         plots=[

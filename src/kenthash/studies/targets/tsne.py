@@ -38,29 +38,29 @@ class Space:
         return neighbour_agreement(self.points, self.kinds)
 
 
-def kinds_of(labels: Labels, shown: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each item's rarest class among `shown` (most frequent first), as a place in `shown`; −1 where it has none."""
-    carried = labels[:, shown] != 0
-    last = len(shown) - 1 - carried[:, ::-1].argmax(axis=1)
+def kinds_of(labels: Labels, shown_classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each item's rarest class among `shown_classes` (most frequent first), as a place in them; −1: none."""
+    carried = labels[:, shown_classes] != 0
+    last = len(shown_classes) - 1 - carried[:, ::-1].argmax(axis=1)
     return np.where(carried.any(axis=1), last, -1)
 
 
 def embedding(study: Study) -> Outcome:
     """The picture is of seed 0; the table is over all seeds."""
     anchor = most_frequent(study.labels)
-    shown = companions(study.labels, anchor, COMPANIONS)
+    shown_classes = companions(study.labels, anchor, COMPANIONS)
     name = study.classes[anchor]
-    if not len(shown):
+    if not len(shown_classes):
         raise LeftOut(f"{study.data}: no class ever comes with “{name}”, so there are no companions to tell apart")
-    both = [space(study.subjects[method], anchor, shown) for method in PAIR]
+    both = [space(study.subjects[method], anchor, shown_classes) for method in PAIR]
     rows: list[list[Value]] = [
         [title, s.agreement, s.agreement_seen, s.to_anchor, s.among] for title, s in zip(TITLES, both, strict=True)
     ]
     head = ["Proxies", "Agreement of outputs", "Agreement in the plane", "Cosine to anchor", "Cosine among companions"]
     caption = (
         f"Agreement: share of a sample's ten nearest neighbours that carry the same companion of “{name}” (its rarest "
-        f"of the {len(shown)} shown), by cosine of outputs and in the plane of seed 0. Cosines of proxies: of “{name}” "
-        f"to its companions, and of these to each other. {study.basis}"
+        f"of the {len(shown_classes)} shown), by cosine of outputs and in the plane of seed 0. Cosines of proxies: of "
+        f"“{name}” to its companions, and of these to each other. {study.basis}"
     )
     seen = [
         (
@@ -74,7 +74,7 @@ def embedding(study: Study) -> Outcome:
         ),
     ]
     drawn = "t-SNE of outputs (dots) and proxies (stars; the black one is the class itself). Seed 0."
-    plot = Plot("figure", _draw(both, [name, *(study.classes[c] for c in shown)]), drawn)
+    plot = Plot("figure", _draw(both, [name, *(study.classes[c] for c in shown_classes)]), drawn)
     return Outcome(
         target="tsne",
         title=f"The space of one class, “{name}”",
@@ -89,30 +89,30 @@ def embedding(study: Study) -> Outcome:
     )
 
 
-def space(subjects: list[Subject], anchor: int, shown: NDArray[np.int64]) -> Space:
+def space(subjects: list[Subject], anchor: int, shown_classes: NDArray[np.int64]) -> Space:
     """Of one method's runs, one per seed; the first is laid out."""
-    parts = [samples(subject, anchor, shown) for subject in subjects]
-    proxies = [subject.means[np.concatenate([[anchor], shown])] for subject in subjects]
+    parts = [samples(subject, anchor, shown_classes) for subject in subjects]
+    proxies = [subject.means[np.concatenate([[anchor], shown_classes])] for subject in subjects]
     similarities = [cosines(of_seed) for of_seed in proxies]
     points, kinds = parts[0]
     plane = tsne(np.concatenate([proxies[0], points]))
-    others = ~np.eye(len(shown), dtype=bool)
+    others = ~np.eye(len(shown_classes), dtype=bool)
     return Space(
         agreement=mean(neighbour_agreement(*part) for part in parts),
         to_anchor=mean(similarity[0, 1:].mean() for similarity in similarities),
         among=mean(mean(similarity[1:, 1:][others]) for similarity in similarities),
-        proxies=plane[: len(shown) + 1],
-        points=plane[len(shown) + 1 :],
+        proxies=plane[: len(shown_classes) + 1],
+        points=plane[len(shown_classes) + 1 :],
         kinds=kinds,
     )
 
 
-def samples(subject: Subject, anchor: int, shown: NDArray[np.int64]) -> tuple[Scores, NDArray[np.int64]]:
+def samples(subject: Subject, anchor: int, shown_classes: NDArray[np.int64]) -> tuple[Scores, NDArray[np.int64]]:
     """(unit image outputs, kinds) of at most 800 unseen items of the class, in the split's random order."""
     split = subject.run.split
     candidates = np.concatenate([split.query, np.setdiff1d(split.database, split.train, assume_unique=True)])
     rows = candidates[subject.labels[candidates, anchor] != 0][:SAMPLES]
-    return unit(subject.last_outputs(rows).image), kinds_of(subject.labels[rows], shown)
+    return unit(subject.last_outputs(rows).image), kinds_of(subject.labels[rows], shown_classes)
 
 
 def _draw(both: list[Space], names: list[str]) -> Figure:

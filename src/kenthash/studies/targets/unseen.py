@@ -101,13 +101,13 @@ def _arms(study: Study, method: str, seed: int, classes: list[str]) -> Arms:
 def _score(study: Study, job: Job, columns: list[int]) -> float:
     run = Run.open(job.out, "cpu")
     labels = study.labels[:, columns]
-    asked, database = measured(study.labels, study.source.captions, run.split)
-    asked = asked[items_of(study.features.dataset, [study.classes[c] for c in columns])[asked]]
-    if not len(asked):
+    query_rows, database = measured(study.labels, study.source.captions, run.split)
+    query_rows = query_rows[items_of(study.features.dataset, [study.classes[c] for c in columns])[query_rows]]
+    if not len(query_rows):
         raise LeftOut("no query is of a class that is left out of training")
-    query, ranked = (run.outputs(study.source, rows) for rows in (asked, database))
+    query, ranked = (run.outputs(study.source, rows) for rows in (query_rows, database))
     sides = ((query.image, ranked.text), (query.text, ranked.image))
-    return float(np.mean([map_of(pack(a), pack(b), labels[asked], labels[database]) for a, b in sides]))
+    return float(np.mean([map_of(pack(a), pack(b), labels[query_rows], labels[database]) for a, b in sides]))
 
 
 def _draw(figures: dict[str, dict[str, list[float]]]) -> Figure:
