@@ -11,7 +11,7 @@ import kenthash
 SCRIPT = """
 import torch
 import kenthash.evaluation, kenthash.search, kenthash.methods
-from kenthash.proxies.inverse import inverse
+from kenthash.proxies.frames import inverse
 
 assert kenthash.__file__.startswith(PLACE), kenthash.__file__
 assert torch.equal(inverse(2 * torch.eye(3)[None]), torch.eye(3)[None] / 2)

@@ -29,6 +29,12 @@ def compiled(function: Kernel) -> Kernel:
     return njit_cached(nogil=True, error_model="numpy", fastmath={"reassoc"})(function)
 
 
+def inlined(function: Kernel) -> Kernel:
+    """A part of compiled functions that numba copies into each of them: a call from an inner loop would take time, for
+    one to count references to arrays."""
+    return cast(Kernel, njit(inline="always")(function))
+
+
 def _popcount(typing_context: Any, word: Any) -> Any:
     """The processor's own bit count (LLVM's ctpop), which numba has no name for."""
     return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])

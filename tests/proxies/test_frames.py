@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from kenthash.proxies import KentProxies
-from kenthash.proxies.frames import embed, full_frames, lower_entries, skew, thin_frames
-from kenthash.proxies.inverse import inverse
+from kenthash.proxies.frames import embed, full_frames, inverse, lower_entries, skew, thin_frames
 
 both_forms = pytest.mark.parametrize("frame", ["thin", "full"])
 

@@ -9,7 +9,7 @@ import pytest
 from components import need
 from kenthash.codes import Codes, pack
 from kenthash.search import Index
-from kenthash.search.local import scan, snapshot, stages
+from kenthash.search.local import scan, snapshot
 from kenthash.search.local.verify import verify_index
 from kenthash.search.queries import Queries, real_valued
 
@@ -40,7 +40,7 @@ def test_candidates_are_all_within_a_distance(is_real: bool, threads: int) -> No
         bounds, unit = upper.distances(0, codes), 16 if is_real else 1
         with ThreadPoolExecutor(threads) as pool:
             for allowed in (NOBODY, odd_slots()):
-                near = stages.near_by_sample(
+                near = scan.near_by_sample(
                     prepared, scan.to_words(codes), allowed, 400, pool if threads > 1 else None, threads
                 )
                 assert near is not None
@@ -55,12 +55,12 @@ def test_a_sample_that_tells_nothing() -> None:
     need("numba")
     query = scan.word_queries(Queries(np.zeros((1, 8), np.uint8)), BITS)
     same = np.zeros((ITEMS, 1), np.uint64)  # all within distance 0: more than there is room for
-    assert stages.near_by_sample(query, same, NOBODY, 400, None, 1) is None
+    assert scan.near_by_sample(query, same, NOBODY, 400, None, 1) is None
     few = np.zeros(ITEMS // 64 + 1, np.uint64)
     few[3] = 1
     different = scan.to_words(pack(vectors(0, ITEMS)[:, :BITS]))
-    assert stages.near_by_sample(query, different, few, 400, None, 1) is None
-    assert stages.near_by_sample(query, different, NOBODY, ITEMS // 2, None, 1) is None
+    assert scan.near_by_sample(query, different, few, 400, None, 1) is None
+    assert scan.near_by_sample(query, different, NOBODY, ITEMS // 2, None, 1) is None
 
 
 @pytest.mark.parametrize("form", ["scan", "fast"])

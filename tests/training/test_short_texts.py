@@ -14,14 +14,13 @@ from kenthash.data.pack import FeaturePack
 from kenthash.data.pack import write_pack as write_feature_pack
 from kenthash.data.short_texts import TRAINED, UNSEEN, in_prompt, phrases
 from kenthash.data.splits import make_split
-from kenthash.encoders.text_features import text_features
 from kenthash.evaluation.short_queries import ASKED, class_texts
 from kenthash.training import sources
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe
 from kenthash.training.short_texts import ShortTexts
-from kenthash.training.sources import FeatureSource
+from kenthash.training.sources import FeatureSource, text_features
 from kenthash.training.train import train_run
 
 ANIMALS = ("dog", "cat", "horse", "owl", "elephant", "zebra")

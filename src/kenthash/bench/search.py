@@ -28,7 +28,7 @@ from kenthash.progress import bar
 from kenthash.search.local import mih, scan
 from kenthash.search.local.codefile import CodeFile, read_code_file, write_code_file
 from kenthash.search.local.scan import word_queries
-from kenthash.search.local.snapshot import snapshot_of
+from kenthash.search.local.snapshot import SearchContext, snapshot_of
 from kenthash.search.local.store import Mark
 from kenthash.search.queries import Queries, real_valued
 
@@ -206,7 +206,7 @@ def _run_of(base: CodeFile, real: bool) -> Run:
     def run(raw_queries: Codes | Queries) -> NDArray[Any]:
         queries = word_queries(raw_queries if isinstance(raw_queries, Queries) else Queries(raw_queries), BITS)
         looked = np.zeros(len(queries), np.int64)
-        heaps, _ = state.search(queries, K, (state.present, state.fresh.present), pool, 1, looked)
+        heaps, _ = state.search(queries, K, SearchContext((state.present, state.fresh.present), pool, 1, looked))
         return np.stack([scan.read_heap(heap, limit)[1] for heap, limit in zip(heaps, queries.limits, strict=True)])
 
     sample = base.codes[:2].view(np.uint8)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from kenthash.cli import bench, data, export, index, mcp, models, search, serve, studies, train
+from kenthash.cli import bench, data, index, models, search, serve, studies, train
 from kenthash.errors import EXTRAS, KenthashError, UsageError, missing_extra
 
 app = typer.Typer(
@@ -50,12 +50,12 @@ app.command("compare")(studies.compare)
 app.command("leaderboard")(studies.leaderboard)
 app.command("reproduce")(studies.reproduce)
 app.command("analyze")(studies.analyze)
-app.command("export")(export.export)
+app.command("export")(models.export)
 app.add_typer(models.app, name="models")
 app.add_typer(index.app, name="index")
 app.command("search")(search.search)
 app.command("serve")(serve.serve)
-app.command("mcp")(mcp.mcp)
+app.command("mcp")(serve.mcp)
 app.add_typer(bench.app, name="bench")
 
 

@@ -121,8 +121,8 @@ def _add_pack(path: Path, model: Path | None, target: str, device: str, texts: b
     from kenthash.data.pack import FeaturePack
     from kenthash.model.hasher import Hasher
     from kenthash.search import Index, add_texts
+    from kenthash.search.fill import add_pack
     from kenthash.search.models import assign_model, stages
-    from kenthash.search.packs import add_pack
 
     model = model_to_index_with(target, model)
     pack, hasher = FeaturePack.open(path), Hasher.load(model, device)

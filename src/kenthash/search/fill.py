@@ -1,10 +1,15 @@
-"""An index filled from files of codes: what `kenthash hash` and `index export` write, and the same of other programs.
+"""An index filled with codes that exist already: from files of codes, and from a feature pack, whose vectors have been
+hashed.
 
-Files are read in parts, and each part is one call of the engine: one transaction of a local index, one COPY to
-PostgreSQL, one bulk import of Milvus where it can read the files (`staging`). Ids that exist are compared: what is
-different is replaced, what is equal left alone. So the same command again changes nothing, and after an interruption
-goes on where it stopped. A note in the index names the files while they fill an empty one: then a part whose first item
-is there is there as a whole, and is not compared again. In the end the items are counted.
+**Files of codes** are what `kenthash hash` and `index export` write, and the same of other programs. They are read in
+parts, and each part is one call of the engine: one transaction of a local index, one COPY to PostgreSQL, one bulk
+import of Milvus where it can read the files (`staging`). Ids that exist are compared: what is different is replaced,
+what is equal left alone. So the same command again changes nothing, and after an interruption goes on where it stopped.
+A note in the index names the files while they fill an empty one: then a part whose first item is there is there as a
+whole, and is not compared again. In the end the items are counted.
+
+**A feature pack.** Ids are the pack's; `text` or `texts` and `labels` become metadata, where the pack has them. Items
+are added or replaced, never removed: an item does not tell from which pack it came.
 """
 
 import gc
@@ -20,17 +25,20 @@ from typing import Any
 import numpy as np
 
 from kenthash.codes import Codes
+from kenthash.data.dataset import Dataset
 from kenthash.data.manifest import CODES, NAME, read_manifest
 from kenthash.errors import DataError, KenthashError
 from kenthash.progress import bar
-from kenthash.search.engine import Metadata
+from kenthash.search.engine import Item, Metadata
 from kenthash.search.export import first_bits, parquet_parts, parquet_rows, parquet_width, read_codes
+from kenthash.search.folders.folder import IndexingReport
 from kenthash.search.index import Index
-from kenthash.search.metadata import JsonMetadata
-from kenthash.search.models import assign_codes, check_codes_version, stages
+from kenthash.search.metadata import JsonMetadata, check_id, check_metadata
+from kenthash.search.models import PACKED, assign_codes, assign_version, check_codes_version, stages
 
 ROWS = 100_000  # added at a time
 IMPORTED = 500_000  # imported at a time: each import makes a segment of Milvus, which should not be small
+PACK_ROWS = 1000  # items of a pack committed at a time
 PAGE = 10_000  # looked up at a time
 FILLING = "filling"  # a note: the files with which an index that was empty is being filled
 
@@ -100,7 +108,7 @@ def fill_index(index: Index, codes: CodeFiles, staging: str | None = None) -> Fi
         index.note(FILLING, job)
     # Where a part is one transaction, and the index was empty before the first, a part's first item tells of all.
     by_first = resumed and index.stats().engine != "milvus"
-    put = index.add if staging is None else partial(index.import_items, staging=staging)
+    add_items = index.add if staging is None else partial(index.import_items, staging=staging)
     with bar(codes.items, "index", "codes") as progress, _no_collection():
         for part in _parts(codes, ROWS if staging is None else IMPORTED):
             ids, _, metadata = part
@@ -109,7 +117,7 @@ def fill_index(index: Index, codes: CodeFiles, staging: str | None = None) -> Fi
             if by_first and index.get(ids[:1])[0] is not None:
                 report.unchanged += len(ids)
             else:
-                _put(index, put, part, report)
+                _add_part(index, add_items, part, report)
             progress.update(len(ids))
     _verify(index, codes, before, report)
     if FILLING in index.notes():
@@ -143,11 +151,11 @@ def _parts(codes: CodeFiles, rows: int) -> Iterator[Part]:
         yield names[start:stop], whole[start:stop], metadata[start:stop]
 
 
-def _put(index: Index, put: Callable[..., None], part: Part, report: FillReport) -> None:
+def _add_part(index: Index, add_items: Callable[..., None], part: Part, report: FillReport) -> None:
     """Add a part; where some of its ids exist, replace what differs."""
     ids, codes, metadata = part
     try:
-        put(ids, codes, metadata)
+        add_items(ids, codes, metadata)
         report.added += len(ids)
         return
     except DataError:
@@ -177,4 +185,55 @@ def _verify(index: Index, codes: CodeFiles, before: int, report: FillReport) -> 
         raise KenthashError(
             f"the index has {items:,} items, and {expected:,} after this was added: if nothing else has changed it "
             "meanwhile, run this again"
+        )
+
+
+def add_pack(index: Index, dataset: Dataset, codes: Codes, version: str) -> IndexingReport:
+    """Add the items of a pack with these codes. `version` is that of the picture pipeline by which the pack was made,
+    "" where it does not tell."""
+    assign_version(index, version or PACKED, "pack")
+    report = IndexingReport()
+    for start in range(0, len(dataset), PACK_ROWS):
+        _add_pack_rows(index, dataset, range(start, min(start + PACK_ROWS, len(dataset))), codes, report)
+    return report
+
+
+def _add_pack_rows(index: Index, dataset: Dataset, rows: range, codes: Codes, report: IndexingReport) -> None:
+    new: list[tuple[str, int, Metadata]] = []
+    entries = [(dataset.ids[row], row, _pack_metadata(dataset, row)) for row in rows]
+    usable = [(name, row, metadata) for name, row, metadata in entries if _is_usable(name, metadata, report)]
+    for (name, row, metadata), item in zip(usable, index.get([name for name, _, _ in usable]), strict=True):
+        _check_owner(name, item)
+        if item is not None and item.metadata == metadata and np.array_equal(item.code, codes[row]):
+            report.unchanged += 1
+            continue
+        new.append((name, row, metadata))
+        report.added += item is None
+        report.changed += item is not None
+    if new:
+        index.upsert([name for name, _, _ in new], codes[[row for _, row, _ in new]], [entry for _, _, entry in new])
+
+
+def _is_usable(name: str, metadata: Metadata, report: IndexingReport) -> bool:
+    try:
+        check_id(name)
+        check_metadata(name, metadata)
+    except DataError as error:
+        report.skipped[name] = str(error)
+        return False
+    return True
+
+
+def _pack_metadata(dataset: Dataset, row: int) -> Metadata:
+    texts = [text for text in dataset.texts[row] if text.strip()] if dataset.texts is not None else []
+    metadata: Metadata = {"text": texts[0]} if len(texts) == 1 else {"texts": texts} if texts else {}
+    if dataset.classes:
+        metadata["labels"] = [dataset.classes[column] for column in dataset.labels[row].nonzero()[0].tolist()]
+    return metadata
+
+
+def _check_owner(name: str, item: Item | None) -> None:
+    if item is not None and "path" in item.metadata:
+        raise DataError(
+            f"id {name!r} is taken by {item.metadata['path']}: use another index, or remove that item first"
         )

@@ -3,7 +3,9 @@
 Both give the two towers' vectors of some rows, each row with a caption of a given number.
 """
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,10 +22,11 @@ from kenthash.data.decoding import DecoderPool
 from kenthash.data.pack import FeaturePack, bad_rows
 from kenthash.data.pictures import BadPicture
 from kenthash.data.splits import Rows
+from kenthash.encoders import open_encoder
 from kenthash.encoders.base import Encoder, Tokens
 from kenthash.encoders.stream import BATCH, EncodeBatch, encode_stream
-from kenthash.encoders.text_features import text_features
 from kenthash.errors import DataError, KenthashError
+from kenthash.files import atomic_write, cache_folder, load_array
 from kenthash.model.network import HashNetwork
 
 NO_ENCODER = "the pack does not say which encoder made its vectors: name it as `encoder` in its meta.json"
@@ -79,6 +82,23 @@ class FeatureSource:
                 )
             self._written.update(zip(missing, torch.from_numpy(vectors), strict=True))
         return torch.stack([self._written[text] for text in texts]).to(self._text.device)
+
+
+def text_features(texts: Sequence[str], encoder: str, weights: str = "") -> NDArray[np.float32]:
+    """The vectors [n, Dt] of texts that belong to no picture, such as prompts, by the encoder that is named so and has
+    these weights (see `open_encoder`). They are kept in the user's cache, in the float16 of a feature pack, so that a
+    text has the vector that it would have there."""
+    opened = open_encoder(encoder, weights=weights)
+    digest = hashlib.sha256(json.dumps([opened.name, opened.weights, list(texts)]).encode()).hexdigest()
+    path = cache_folder() / "texts" / f"{digest[:32]}.npy"
+    if not path.is_file():
+        batches = (EncodeBatch([], list(texts[at : at + BATCH])) for at in range(0, len(texts), BATCH))
+        with closing(encode_stream(opened, batches)) as stream:
+            vectors = np.concatenate([encoded.text.astype(np.float16) for encoded in stream])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            np.save(file, vectors, allow_pickle=False)
+    return np.asarray(load_array(path), np.float32)
 
 
 def _why_not(encoder: str, pack: FeaturePack) -> str:

@@ -7,7 +7,7 @@ a kernel runs; `scan`, `checksums` and `mih` say what the kernels compute and wh
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.jit import compiled, popcount, prefetch
+from kenthash.jit import compiled, inlined, popcount, prefetch
 from kenthash.search.local.checksums import BLOCK, MULTIPLIER
 from kenthash.search.local.mih import UNIT, Cuts, Flags, High, Low, Places
 from kenthash.search.local.scan import Keys, Words
@@ -248,18 +248,48 @@ def _wide_bucket(
             offer(key, heap)
 
 
-@compiled
-def _check_entries(start: int, stop: int, ready: Flags, data: Words, sums: Words, seen: Flags, places: Places) -> bool:
-    """Whether the entries from start to stop, counted over all tables, are as they were written."""
-    for unit in range(start >> UNIT, (stop - 1 >> UNIT) + 1):
-        if ready[unit]:
+@inlined
+def are_ready(start: int, stop: int, ready: Flags) -> np.uint8:
+    """1 if the entries from start to stop, counted over all tables, have all been compared with their checksums."""
+    left, right = start >> UNIT, stop - 1 >> UNIT
+    flag: np.uint8 = ready[left] & ready[right]
+    for unit in range(left + 1, right):
+        flag &= ready[unit]
+    return flag
+
+
+@inlined
+def check_buckets(
+    first: int,
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    number: int,
+    ready: Flags,
+    data: Words,
+    sums: Words,
+    seen: Flags,
+    places: Places,
+) -> bool:
+    """Whether the entries of so many buckets of the table whose entries start at `first` are as they were written."""
+    for p in range(number):
+        if begin[p] == end[p]:
             continue
-        for first, size, end in places:
-            a, b = first + (size * unit << UNIT), first + (size * (unit + 1) << UNIT)
-            if not intact(data, sums, seen, a, min(b, end)):
-                return False
-        ready[unit] = 1
+        for unit in range(first + begin[p] >> UNIT, (first + end[p] - 1 >> UNIT) + 1):
+            if ready[unit]:
+                continue
+            for start, size, stop in places:
+                a, b = start + (size * unit << UNIT), start + (size * (unit + 1) << UNIT)
+                if not intact(data, sums, seen, a, min(b, stop)):
+                    return False
+            ready[unit] = 1
     return True
+
+
+@inlined
+def prefetch_buckets(copies: Words, begin: NDArray[np.int64], end: NDArray[np.int64], number: int) -> None:
+    for p in range(number):
+        for line in range(begin[p], min(begin[p] + AHEAD, end[p]), 8):
+            prefetch(copies, line)
 
 
 @compiled
@@ -323,21 +353,13 @@ def search_tables(
                 a, b = min(np.int64(offsets[bucket]), items), min(np.int64(offsets[bucket + 1]), items)
                 begin[probes], end[probes] = a, b
                 if checked and a < b:
-                    left, right = j * items + a >> UNIT, j * items + b - 1 >> UNIT
-                    whole &= ready[left] & ready[right]
-                    for unit in range(left + 1, right):
-                        whole &= ready[unit]
+                    whole &= are_ready(j * items + a, j * items + b, ready)
                 probes += 1
                 mask = bound if mask == 0 else _next_mask(mask)
-            if not whole:
-                for p in range(probes):
-                    start, stop = j * items + begin[p], j * items + end[p]
-                    if start < stop and not _check_entries(start, stop, ready, data, sums, seen, places):
-                        return DAMAGED
+            if not whole and not check_buckets(j * items, begin, end, probes, ready, data, sums, seen, places):
+                return DAMAGED
             if fast:
-                for p in range(probes):
-                    for line in range(begin[p], min(begin[p] + AHEAD, end[p]), 8):
-                        prefetch(copies[j], line)
+                prefetch_buckets(copies[j], begin, end, probes)
             for p in range(probes):
                 spent += end[p] - begin[p] + PROBE_COST
                 lower, upper = low[j, begin[p] : end[p]], high[j, begin[p] : end[p]]

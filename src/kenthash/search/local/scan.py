@@ -13,10 +13,16 @@ have to be compiled first; numpy takes about 4 ns per 64-bit word of codes, the 
 with numpy until that has cost about as much as numba would have, and with compiled kernels from then on: one search
 from the command line never waits for numba, and many searches, or many queries at once, soon use it.
 
+The candidates of an index of two stages (see `snapshot`) are all items within a distance by the first bits. How far
+that is, a sample of the items says: so far that about as many as wanted are within it. Keeping as many of the nearest
+in a heap, as a scan for a few hits does, would take several times as long. Of weights the four upper bits decide (the
+lower bounds of `weighted_kernels`): all eight would take twice as long and change few candidates.
+
 numba with llvmlite takes 208 MB, so a plain installation, of 250 MB, does without it: there numpy scans always, and an
 index has no tables of multi-index hashing.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -30,10 +36,15 @@ from kenthash.search.queries import BIT_PLANES, Queries, Weights
 
 Words = NDArray[np.uint64]
 Keys = NDArray[np.uint64]
+Slots = NDArray[np.int64]
+Distances = NDArray[np.int64]
 
 SLOT = np.uint64(0xFFFFFFFF)
 WORDS_BY_NUMPY = 1 << 27  # words of codes that a process compares with numpy: about .5 s
 ITEMS_AT_ONCE = 1 << 16  # which bounds the memory
+SAMPLE = 4096  # items of which the distances tell how far the candidates are
+SLACK = 4  # times the number wanted, up to which there is room; with less than its inverse the sample misled
+LOWER_PLANES = 4  # of weights, which lower bounds leave out
 
 _words_left = WORDS_BY_NUMPY
 
@@ -149,9 +160,9 @@ def scan_with_numpy(queries: WordQueries, codes: Words, allowed: Words, heaps: K
             bound = int(heap.max() >> np.uint64(32)) - 1
             slots, away = near.within(bound, codes[start : start + ITEMS_AT_ONCE])
             slots += start
-            kept = are_allowed(slots, allowed)
-            if kept.any():
-                slots, away = slots[kept], away[kept]
+            permitted = are_allowed(slots, allowed)
+            if permitted.any():
+                slots, away = slots[permitted], away[permitted]
                 keys = away.astype(np.uint64) << np.uint64(32) | slots.astype(np.uint64)
                 heap[:] = np.partition(np.concatenate((heap, keys)), len(heap) - 1)[: len(heap)]
 
@@ -220,5 +231,58 @@ class _Near:
         distances = np.zeros(len(slots), np.uint32)
         for byte, table in enumerate(self.tables):
             distances += table[parts[:, byte]]
-        kept = distances <= bound
-        return slots[kept], distances[kept]
+        near = distances <= bound
+        return slots[near], distances[near]
+
+
+@dataclass(frozen=True)
+class Within:
+    slots: Slots
+    distances: Distances
+    beyond: int  # all other items are at least so far away
+
+
+def near_by_sample(
+    query: WordQueries, codes: Words, allowed: Words, wanted: int, pool: ThreadPoolExecutor | None, threads: int
+) -> Within | None:
+    """About `wanted` items nearest to one query, by the compiled kernels, on `threads` of the pool. None where the
+    sample does not tell how far they are: few items are allowed, or many have one distance."""
+    if SLACK * wanted >= len(codes) or len(codes) < SAMPLE:
+        return None
+    from kenthash.search.local import weighted_kernels
+
+    words = query.words[0], planes_of(query, 0)
+    sample = np.arange(SAMPLE) * (len(codes) // SAMPLE)
+    away = np.empty(SAMPLE, np.int64)
+    weighted_kernels.distances_of_slots(words[0], words[1][LOWER_PLANES:], codes, sample, away)
+    place = -(-wanted * SAMPLE // len(codes))
+    limit = int(np.partition(away, place)[place])
+    parts = threads if pool is not None else 1
+    edges = [len(codes) * i // parts for i in range(parts + 1)]
+
+    def collect(i: int) -> tuple[Slots, Distances] | None:
+        slots, distances = np.empty((2, SLACK * wanted), np.int64)
+        number = weighted_kernels.within_limit(*words, codes, edges[i], edges[i + 1], allowed, limit, slots, distances)
+        return None if number < 0 else (slots[:number], distances[:number])
+
+    collected = [part for part in (pool.map if pool is not None else map)(collect, range(parts)) if part is not None]
+    number = sum(len(slots) for slots, _ in collected)
+    if len(collected) < parts or not wanted <= SLACK * number <= SLACK * SLACK * wanted:
+        return None
+    slots, distances = (np.concatenate(arrays) for arrays in zip(*collected, strict=True))
+    return Within(slots, distances, limit + 1 if query.planes is None else limit + 1 << LOWER_PLANES)
+
+
+def rest_distances(queries: WordQueries, q: int, codes: Words, slots: Slots) -> Distances:
+    """The distances of the codes in some slots of an array, of which the others are not read."""
+    if not is_compiled():
+        return distances(queries, q, codes[slots])
+    from kenthash.search.local import weighted_kernels
+
+    out = np.empty(len(slots), np.int64)
+    weighted_kernels.distances_of_slots(queries.words[q], planes_of(queries, q), codes, slots, out)
+    return out
+
+
+def planes_of(queries: WordQueries, q: int) -> Words:
+    return np.empty((0, queries.words.shape[1]), np.uint64) if queries.planes is None else queries.planes[q]

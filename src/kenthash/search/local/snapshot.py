@@ -3,10 +3,10 @@ items added since (`Fresh`), which are in memory and are scanned. A snapshot nev
 makes a new one, so that searches under way are not disturbed. That costs little, whatever the number of items: fresh
 ones stay in the order in which they came. (Where several of them tie last, those with the smallest ids are picked.)
 
-**Two stages.** Where codes have more than `bits` bits, up to WHOLE items are all ranked by whole codes, which are then
+**Two scan.** Where codes have more than `bits` bits, up to WHOLE items are all ranked by whole codes, which are then
 held in memory. Of more items the candidates are those that are nearest by the first bits, which are in memory and in
 the tables; the other bits (`rest_codes`) are read for the candidates alone, and all bits rank them. Hashing finds some
-hundreds of candidates; a scan finds one for every 256 items (`stages`), in little more time than a few. A code is at
+hundreds of candidates; a scan finds one for every 256 items (`scan`), in little more time than a few. A code is at
 least as far away by all of its bits as by the first. So the answer is proven to be that of all items, if its last
 distance is less than the largest among the candidates by the first bits.
 """
@@ -15,15 +15,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import nsmallest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import Codes
-from kenthash.search.local import mih, scan, stages
+from kenthash.search.local import mih, scan
 from kenthash.search.local.codefile import CodeFile
-from kenthash.search.local.scan import Keys, WordQueries, Words, joined_queries, split_words, word_queries
+from kenthash.search.local.scan import (
+    Distances,
+    Keys,
+    Slots,
+    WordQueries,
+    Words,
+    joined_queries,
+    split_words,
+    word_queries,
+)
 from kenthash.search.local.store import Mark, Store
 from kenthash.search.queries import Queries
 
@@ -36,9 +45,16 @@ WHOLE = 100_000  # items of which all are ranked by whole codes: hardly slower t
 CANDIDATES, PER_HIT = 400, 4  # of the second stage: at least so many, and so many for each of k ...
 ITEMS_PER_CANDIDATE = 256  # ... and, by a scan, one for so many items
 
-Slots = NDArray[np.int64]
-Distances = NDArray[np.int64]
 Bitmaps = tuple[Words, Words]  # of the slots in the code file and of the fresh ones
+
+
+class SearchContext(NamedTuple):
+    """What all parts of a search share."""
+
+    allowed: Bitmaps
+    pool: ThreadPoolExecutor
+    threads: int
+    looked_at: NDArray[np.int64]  # [Q]: the number of codes that each query was compared with is added to it
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,7 @@ class Snapshot:
 
     @property
     def ranks_all(self) -> bool:
-        """Whether whole codes of all items are compared, although there are two stages."""
+        """Whether whole codes of all items are compared, although there are two scan."""
         return len(self.base.codes) + len(self.fresh.codes) <= WHOLE
 
     @cached_property
@@ -152,57 +168,34 @@ class Snapshot:
         """The k best items of each query, of those that differ in at most `radius` bits. The number of codes that each
         query was compared with is added to `looked_at`."""
         allowed = allowed or (self.present, self.fresh.present)
-        parts, radius = (allowed, pool, threads, looked_at), min(radius, queries.bits)
+        context, radius = SearchContext(allowed, pool, threads, looked_at), min(radius, queries.bits)
         if queries.bits <= self.bits:
-            return self._best(word_queries(queries, radius), k, *parts)
+            return self._best(word_queries(queries, radius), k, context)
         if self.ranks_all:
-            return self.whole._best(joined_queries(queries, self.bits, radius), k, *parts)
+            return self.whole._best(joined_queries(queries, self.bits, radius), k, context)
         first = word_queries(queries.first_bits(self.bits), min(radius, self.bits))
         count = max(min(max(CANDIDATES, PER_HIT * k), self.items), 1)
         if not scan.is_compiled():
-            candidates = self._nearest(first, max(count, self.items // ITEMS_PER_CANDIDATE), *parts)
+            candidates = self._nearest(first, max(count, self.items // ITEMS_PER_CANDIDATE), context)
         elif radius < queries.bits:
-            candidates = self._nearest(first, count, *parts)
+            candidates = self._nearest(first, count, context)
         else:
-            candidates = self._first_stage(first, count, *parts)
+            candidates = self._first_stage(first, count, context)
         last = word_queries(queries.last_bits(self.bits), radius)
         return [self._reranked(first, last, q, candidates[q], k, count < self.items) for q in range(len(queries))]
 
-    def _best(
-        self,
-        queries: WordQueries,
-        k: int,
-        allowed: Bitmaps,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        looked_at: NDArray[np.int64],
-    ) -> list[Near]:
+    def _best(self, queries: WordQueries, k: int, context: SearchContext) -> list[Near]:
         """The k best of all items, by the codes that are in memory."""
-        best = self._nearest(queries, max(min(k, self.items), 1), allowed, pool, threads, looked_at)
+        best = self._nearest(queries, max(min(k, self.items), 1), context)
         return [Near(self._rows(c.slots, c.fresh), c.distances.tolist(), True) for c in best]
 
-    def _nearest(
-        self,
-        queries: WordQueries,
-        count: int,
-        allowed: Bitmaps,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        looked_at: NDArray[np.int64],
-    ) -> list[Candidates]:
-        heaps, fresh_heaps = self.search(queries, count, allowed, pool, threads, looked_at)
-        return [self._candidates(queries, q, heaps[q], fresh_heaps[q], allowed[1]) for q in range(len(queries))]
+    def _nearest(self, queries: WordQueries, count: int, context: SearchContext) -> list[Candidates]:
+        heaps, fresh_heaps = self.search(queries, count, context)
+        return [self._candidates(queries, q, heaps[q], fresh_heaps[q], context.allowed[1]) for q in range(len(queries))]
 
-    def _first_stage(
-        self,
-        queries: WordQueries,
-        count: int,
-        allowed: Bitmaps,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        looked_at: NDArray[np.int64],
-    ) -> list[Candidates]:
+    def _first_stage(self, queries: WordQueries, count: int, context: SearchContext) -> list[Candidates]:
         """Candidates of each query by the compiled kernels: `count` by hashing, or more of them by a scan."""
+        allowed, pool, threads, looked_at = context
         self._prepare(queries, pool, threads)
         looked_at += len(self.fresh.codes)
         if len(queries) == 1 or threads == 1:
@@ -234,7 +227,7 @@ class Snapshot:
         self.base.check("codes")
         looked += len(codes)
         wanted = max(count, len(codes) // ITEMS_PER_CANDIDATE)
-        near = stages.near_by_sample(query, codes, allowed[0], wanted, pool, threads)
+        near = scan.near_by_sample(query, codes, allowed[0], wanted, pool, threads)
         if near is None:
             scan.scan_compiled(query, codes, 0, len(codes), allowed[0], heaps)
             return self._candidates(query, 0, heaps[0], fresh_heaps[0], allowed[1])
@@ -275,7 +268,7 @@ class Snapshot:
         slots, fresh = candidates.slots, candidates.fresh
         self.base.check_rest(slots)
         parts = ((self.base.rest_codes, slots), (self.fresh.rest_codes, fresh))
-        distances = candidates.distances + np.concatenate([stages.rest_distances(last, q, *part) for part in parts])
+        distances = candidates.distances + np.concatenate([scan.rest_distances(last, q, *part) for part in parts])
         within = np.ones(len(distances), np.bool_)
         if last.radius < self.bits + 64 * last.words.shape[1]:
             words = np.concatenate((self.base.codes[slots], self.fresh.codes[fresh]))
@@ -289,16 +282,9 @@ class Snapshot:
         of_fresh = within[len(slots) :]
         return Near(self._rows(slots[within[: len(slots)]], fresh[of_fresh]), distances[within].tolist(), proven)
 
-    def search(
-        self,
-        queries: WordQueries,
-        k: int,
-        allowed: Bitmaps,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        looked_at: NDArray[np.int64],
-    ) -> tuple[Keys, Keys]:
+    def search(self, queries: WordQueries, k: int, context: SearchContext) -> tuple[Keys, Keys]:
         """The k best keys of each query in the code file and among the fresh items, by the first bits."""
+        allowed, pool, threads, looked_at = context
         looked_at += len(self.fresh.codes)
         base, fresh = allowed
         heaps, fresh_heaps = queries.new_heaps(k), queries.new_heaps(k)
@@ -325,12 +311,17 @@ class Snapshot:
     def _prepare(self, queries: WordQueries, pool: ThreadPoolExecutor, threads: int) -> None:
         """Compare with checksums what every search reads, and measure once how fast hashing is."""
         tables, judgement = self.base.tables, self._judgement(queries)
+        self._check_read(pool, threads)
+        if tables is not None and judgement.costs is None:
+            judgement.costs = mih.measure_costs(self.base.codes, tables, queries.planes is not None)
+
+    def _check_read(self, pool: ThreadPoolExecutor | None = None, threads: int = 1) -> None:
+        """Compare with checksums what every search reads."""
+        tables = self.base.tables
         if tables is None or not tables.copies.size:
             self.base.check("codes", pool, threads)
         if tables is not None:
             self.base.check("offsets")
-        if tables is not None and judgement.costs is None:
-            judgement.costs = mih.measure_costs(self.base.codes, tables, queries.planes is not None)
 
     def _search_base(
         self,
@@ -390,15 +381,11 @@ class Snapshot:
     def prepared(self, before: "Snapshot | None") -> "Snapshot":
         """This one, with what its first search would do done: comparing with checksums what every search reads. How
         fast hashing is, is known from the snapshot `before`, of an earlier code file of the same index."""
-        tables = self.base.tables
         self.base.check("rows")
-        if tables is None or not tables.copies.size:
-            self.base.check("codes")
-        if tables is not None:
-            self.base.check("offsets")
+        self._check_read()
         if self.ranks_all and self.base.rest_codes.size:
             _ = self.base.whole
-        if before is None or (before.base.tables is None) != (tables is None):
+        if before is None or (before.base.tables is None) != (self.base.tables is None):
             return self
         return replace(self, judgements=before.judgements)
 

@@ -1,4 +1,5 @@
-"""The compiled kernels of weighted distances: the scan, and multi-index hashing in the order of weights.
+"""The compiled kernels of weighted distances: the scan, multi-index hashing in the order of weights, and the first of
+two stages.
 
 They compute what `scan` and `mih` say, and like `kernels` are imported only where they run. Planes [8, W] hold the bits
 of the weights. A lower bound of a distance, 16 · Σ_{b≥4} 2^(b−4) · popcount(difference & plane b), takes half the work
@@ -10,21 +11,23 @@ from numpy.typing import NDArray
 
 from kenthash.jit import compiled, popcount, prefetch
 from kenthash.search.local.kernels import (
-    AHEAD,
     DAMAGED,
     GATHER,
     PROBE_COST,
     PROBES,
     RUN,
-    _check_entries,
+    are_ready,
+    check_buckets,
     is_allowed,
     offer,
+    prefetch_buckets,
 )
-from kenthash.search.local.mih import UNIT, Cuts, Flags, High, Low, Places
-from kenthash.search.local.scan import Keys, Words
-from kenthash.search.queries import Weights
+from kenthash.search.local.mih import Cuts, Flags, High, Low, Places
+from kenthash.search.local.scan import Keys, Slots, Words
+from kenthash.search.queries import BIT_PLANES, Weights
 
 Bounds = NDArray[np.int64]
+CODES_AHEAD = 16  # codes that are prefetched before they are needed
 GROUP = 16  # items of a run of which it is first tested whether any is near enough
 
 
@@ -266,21 +269,13 @@ def search_tables(
                         a, b = min(np.int64(offsets[bucket]), items), min(np.int64(offsets[bucket + 1]), items)
                         begin[probes], end[probes] = a, b
                         if checked and a < b:
-                            left, right = j * items + a >> UNIT, j * items + b - 1 >> UNIT
-                            whole &= ready[left] & ready[right]
-                            for unit in range(left + 1, right):
-                                whole &= ready[unit]
+                            whole &= are_ready(j * items + a, j * items + b, ready)
                         probes += 1
                     depth, total, mask = _advance(stack, depth, total, mask, ordered[j, :width], bits[j], now)
-                if not whole:
-                    for p in range(probes):
-                        left, right = j * items + begin[p], j * items + end[p]
-                        if left < right and not _check_entries(left, right, ready, data, sums, seen, places):
-                            return DAMAGED
+                if not whole and not check_buckets(j * items, begin, end, probes, ready, data, sums, seen, places):
+                    return DAMAGED
                 if fast:
-                    for p in range(probes):
-                        for line in range(begin[p], min(begin[p] + AHEAD, end[p]), 8):
-                            prefetch(copies[j], line)
+                    prefetch_buckets(copies[j], begin, end, probes)
                 for p in range(probes):
                     spent += end[p] - begin[p] + PROBE_COST
                     lower, upper = low[j, begin[p] : end[p]], high[j, begin[p] : end[p]]
@@ -321,3 +316,87 @@ def search_tables(
             if uneven * _expected(ordered, bits, cuts, items, target, budget, stack) > budget:
                 return -spent
         before, now = now, min(target, max(now + 1, min((now + target + 1) >> 1, max(2 * now, lightest))))
+
+
+# The first of two stages: all codes within a bound, and the distances of codes in some slots. Planes of weights are
+# [8, W], or fewer where the lower ones do not count, or none, [0, W], where every bit counts 1.
+
+
+@compiled
+def _distance_by(query: Words, planes: Words, code: Words) -> np.int64:
+    total = np.int64(0)
+    for w in range(len(query)):
+        apart = query[w] ^ code[w]
+        if len(planes) == 0:
+            total += np.int64(popcount(apart))
+        elif len(planes) == BIT_PLANES:  # the loop below, unrolled
+            for b in range(BIT_PLANES):
+                total += np.int64(popcount(apart & planes[b, w])) << b
+        else:
+            for b in range(len(planes)):
+                total += np.int64(popcount(apart & planes[b, w])) << b
+    return total
+
+
+@compiled
+def distances_of_slots(query: Words, planes: Words, codes: Words, slots: Slots, out: Bounds) -> None:
+    """The distances of the codes in some slots."""
+    words = codes.shape[1]
+    row = codes.reshape(codes.size)
+    for i in range(len(slots)):
+        if i + CODES_AHEAD < len(slots):
+            prefetch(row, slots[i + CODES_AHEAD] * words)
+        out[i] = _distance_by(query, planes, row[slots[i] * words : (slots[i] + 1) * words])
+
+
+@compiled
+def _plain_bounds(query: Words, run: Words, out: Bounds) -> None:
+    words = len(query)
+    for i in range(len(out)):
+        total = np.int64(0)
+        for w in range(words):
+            total += np.int64(popcount(query[w] ^ run[i * words + w]))
+        out[i] = total
+
+
+@compiled
+def within_limit(
+    query: Words,
+    planes: Words,
+    codes: Words,
+    start: int,
+    stop: int,
+    allowed: Words,
+    limit: int,
+    slots: Slots,
+    out: Bounds,
+) -> int:
+    """Slots and distances of the codes from start to stop whose lower bound is at most `limit`; their number, or −1
+    where there is no room for all of them. Without weights a lower bound is the distance, with weights sixteenths of
+    it."""
+    words, number = codes.shape[1], 0
+    row = codes.reshape(codes.size)
+    bounds = np.empty(RUN, np.int64)
+    for a in range(start, stop, RUN):
+        size = min(RUN, stop - a)
+        run = row[a * words : (a + size) * words]
+        if size < RUN:
+            bounds[size:] = limit + 1
+        if len(planes) == 0:
+            _plain_bounds(query, run, bounds[:size])
+        else:
+            _lower_bounds(query, planes, run, bounds[:size])
+        for g in range(RUN // GROUP):
+            nearer = np.int64(0)  # negative if any bound is: a fixed number of items, without a branch, is vectorised
+            for i in range(GROUP):
+                nearer |= bounds[g * GROUP + i] - np.int64(limit + 1)
+            if nearer >= 0:
+                continue
+            for i in range(g * GROUP, (g + 1) * GROUP):
+                if bounds[i] <= limit and is_allowed(a + i, allowed):
+                    if number == len(slots):
+                        return -1
+                    slots[number] = a + i
+                    out[number] = _distance_by(query, planes, run[i * words : (i + 1) * words])
+                    number += 1
+    return number

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -81,6 +81,13 @@ PHOTO_GROUPS = f"""
     group by month, camera, latitude, longitude
 """
 JSON_TYPES = {"text": "string", "number": "number", "boolean": "boolean"}  # by `filters.kind`
+
+
+class Condition(NamedTuple):
+    """A condition of a statement, and the values of its parameters."""
+
+    text: str
+    values: list[Any]
 
 
 class PostgresEngine:
@@ -162,7 +169,7 @@ class PostgresEngine:
 
     def search(self, queries: Queries, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         values: list[Any] = []  # of the filter
-        where = condition(filter, values) if filter else "true"
+        where = Condition(condition(filter, values) if filter else "true", values)
         with self._transaction() as cursor:
             cursor.execute("set transaction isolation level repeatable read, read only")  # one state for all queries
             if self.hnsw:
@@ -170,41 +177,27 @@ class PostgresEngine:
                 cursor.execute("set local hnsw.iterative_scan = strict_order")
                 cursor.execute(f"set local hnsw.ef_search = {min(1000, max(100, 2 * candidates)):d}")
             if queries.weights is None:
-                return [self._nearest(cursor, queries, q, k, radius, where, values) for q in range(len(queries))]
-            return [self._nearest_weighted(cursor, queries, q, k, radius, where, values) for q in range(len(queries))]
+                return [self._nearest(cursor, queries, q, k, radius, where) for q in range(len(queries))]
+            return [self._nearest_weighted(cursor, queries, q, k, radius, where) for q in range(len(queries))]
 
     def _nearest(
-        self,
-        cursor: psycopg.Cursor[Any],
-        queries: Queries,
-        q: int,
-        k: int,
-        radius: int | None,
-        where: str,
-        values: list[Any],
+        self, cursor: psycopg.Cursor[Any], queries: Queries, q: int, k: int, radius: int | None, where: Condition
     ) -> Hits:
         """By Hamming distance."""
         (bits,) = _bit_strings(queries.codes[q : q + 1])
-        query = f"select id, ({HAMMING})::int as distance, code::text, metadata from {{table}} where {where}"
+        query = f"select id, ({HAMMING})::int as distance, code::text, metadata from {{table}} where {where.text}"
         graph, limits = [], [k] if radius is None else [radius, k]
         if self.hnsw:  # the graph orders by distance only: ties among its results are ordered outside
             query += f" order by {HAMMING} limit %s"
             graph = [bits, k]
         statement = f"select * from ({query}) as nearest{'' if radius is None else ' where distance <= %s'}"
-        self._run(cursor, f"{statement} order by distance, id limit %s", [bits, *values, *graph, *limits])
+        self._run(cursor, f"{statement} order by distance, id limit %s", [bits, *where.values, *graph, *limits])
         return self._hits(cursor.fetchall())
 
     def _nearest_weighted(
-        self,
-        cursor: psycopg.Cursor[Any],
-        queries: Queries,
-        q: int,
-        k: int,
-        radius: int | None,
-        where: str,
-        values: list[Any],
+        self, cursor: psycopg.Cursor[Any], queries: Queries, q: int, k: int, radius: int | None, where: Condition
     ) -> Hits:
-        near = self._nearest(cursor, queries, q, _candidates(k), radius, where, values)
+        near = self._nearest(cursor, queries, q, _candidates(k), radius, where)
         assert near.codes is not None
         weights = queries.distances(q, near.codes)
         order = sorted(range(len(near)), key=lambda i: (weights[i], near.ids[i]))[:k]
@@ -220,8 +213,8 @@ class PostgresEngine:
         self._run(
             cursor,
             f"select id, {distance} as distance, code::text, metadata from {{table}} "
-            f"where {HAMMING} <= %s and {where} order by distance, id limit %s",
-            [*planes, bits, within if radius is None else min(within, radius), *values, k],
+            f"where {HAMMING} <= %s and {where.text} order by distance, id limit %s",
+            [*planes, bits, within if radius is None else min(within, radius), *where.values, k],
         )
         return self._hits(cursor.fetchall())
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from kenthash.proxies.bessel import log_vmf_normaliser
+from kenthash.proxies.nivmf import log_vmf_normaliser
 
 mpmath.mp.dps = 40
 
