@@ -17,7 +17,7 @@ def on_page_content(html: str, **_: Any) -> str:
     return FOUND.sub(_formula, html)
 
 
-def _formula(found: re.Match[str]) -> str:
-    block = found[1] == "div"
-    mathml: str = convert(unescape(found[2]).strip(), display="block" if block else "inline")
+def _formula(match: re.Match[str]) -> str:
+    block = match[1] == "div"
+    mathml: str = convert(unescape(match[2]).strip(), display="block" if block else "inline")
     return f"<div class=formula>{mathml}</div>" if block else mathml

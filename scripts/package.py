@@ -92,10 +92,10 @@ def run(*words: str, cwd: Path | None = None) -> str:
     # PYTHONPATH would bring the source tree back; uv is found beside the Python that runs this.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
-    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    completed = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
+    if completed.returncode:
+        sys.exit(f"{' '.join(words)}: exit code {completed.returncode}\n{completed.stdout}{completed.stderr}")
+    return completed.stdout
 
 
 if __name__ == "__main__":

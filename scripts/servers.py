@@ -65,9 +65,9 @@ def postgres(data: Path) -> None:
     programs = Path(package.origin).parent / "pginstall18" / "bin"
     contained = [*CONTAINED, "--map-user=1000", "--map-group=1000"] if os.geteuid() == 0 else []
     initdb = [*contained, str(programs / "initdb"), "--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync"]
-    made = subprocess.run([*initdb, "-U", "postgres", "-D", str(data / "pg")], capture_output=True, text=True)
-    if made.returncode:
-        sys.exit(f"servers.py: initdb failed: {made.stderr.strip()}")
+    completed = subprocess.run([*initdb, "-U", "postgres", "-D", str(data / "pg")], capture_output=True, text=True)
+    if completed.returncode:
+        sys.exit(f"servers.py: initdb failed: {completed.stderr.strip()}")
     server = [
         *contained,
         str(programs / "postgres"),
@@ -93,19 +93,19 @@ def hold(command: list[str], ending: str, ready: str, address: str, descriptors:
         start_new_session=True,  # a Ctrl-C is for this script alone, which then ends the server
     )
     assert server.stdout is not None
-    log, told = b"", False
+    log, announced = b"", False
     try:
         while True:
             readable, _, _ = select.select([sys.stdin, server.stdout], [], [])
             if sys.stdin in readable and not os.read(sys.stdin.fileno(), 4096):
                 return
             if server.stdout in readable:
-                said = os.read(server.stdout.fileno(), 65536)
-                log = (log + said)[-4000:]
-                if not said:
+                chunk = os.read(server.stdout.fileno(), 65536)
+                log = (log + chunk)[-4000:]
+                if not chunk:
                     sys.exit(f"servers.py: the server ended: {log.decode(errors='replace').strip()}")
-                if not told and ready.encode() in log:
-                    told = True
+                if not announced and ready.encode() in log:
+                    announced = True
                     print(address, flush=True)
     finally:
         server.send_signal(signal.Signals[f"SIG{ending}"])

@@ -50,5 +50,5 @@ def run_until(words: str, *arguments: str) -> None:
     A killer outside would come late on a busy machine, when the command has gone on or ended.
     """
     command = [sys.executable, "-c", _KILLED_BY_ITS_OWN_WORDS, words, *arguments]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    completed = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
+    assert completed.returncode == -signal.SIGKILL, completed.stderr

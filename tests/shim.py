@@ -50,9 +50,9 @@ def compiled_shim() -> Path:
             raise OSError("there is no C compiler: install gcc")
         partial = library.with_suffix(f".{os.getpid()}")
         options = ["-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(partial), str(SOURCE), "-ldl", "-lpthread"]
-        done = subprocess.run([compiler, *options], capture_output=True, text=True)
-        if done.returncode:
-            raise OSError(f"{SOURCE.name} does not compile: {done.stderr}")
+        completed = subprocess.run([compiler, *options], capture_output=True, text=True)
+        if completed.returncode:
+            raise OSError(f"{SOURCE.name} does not compile: {completed.stderr}")
         partial.replace(library)
     return library
 
@@ -73,10 +73,12 @@ def shimmed(root: Path, log: Path | None = None, full: Path | None = None) -> di
 def run_shimmed(environment: dict[str, str], script: str, *arguments: str) -> str:
     """Run a script of tests/torture in such an environment; what it prints."""
     command = [sys.executable, str(SOURCE.parent / "torture" / script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise AssertionError(f"{script} {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return done.stdout
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if completed.returncode:
+        raise AssertionError(
+            f"{script} {' '.join(arguments)} ended with {completed.returncode}: {completed.stderr[-2000:]}"
+        )
+    return completed.stdout
 
 
 class Shim:

@@ -146,9 +146,9 @@ def test_an_index_is_a_collection(tmp_path: Path) -> None:
         with pytest.raises(KeyError, match="seven"):
             index["seven"]
         assert repr(index) == f"<Index {tmp_path / 'a.kh'}: 1,500 items, 16 bits>"
-        (one,), (same,) = index.search(codes[7], k=3), index.search(codes[7:8], k=3)
-        assert one.ids == same.ids and [hit.id for hit in one] == one.ids
-        assert next(iter(one)).distance == 0
+        (single,), (same,) = index.search(codes[7], k=3), index.search(codes[7:8], k=3)
+        assert single.ids == same.ids and [hit.id for hit in single] == single.ids
+        assert next(iter(single)).distance == 0
     assert repr(index) == f"<Index {tmp_path / 'a.kh'}, closed>"
 
 

@@ -41,8 +41,8 @@ ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 def blocks(page: Path, language: str) -> list[str]:
     """Code of a page in a language, but for blocks under a comment that says why they are not run."""
-    found = BLOCK.finditer("\n" + page.read_text())
-    return [b["code"] for b in found if b["language"] == language and "<!-- not run" not in b["before"]]
+    matches = BLOCK.finditer("\n" + page.read_text())
+    return [b["code"] for b in matches if b["language"] == language and "<!-- not run" not in b["before"]]
 
 
 def modules_with_examples() -> list[str]:
@@ -113,8 +113,8 @@ def test_commands_of_tutorials_run(page: Path, tmp_path: Path, monkeypatch: pyte
                 if words[0] == "cd":
                     monkeypatch.chdir(words[1])
                 elif words[:2] == ["kenthash", "serve"]:
-                    address, said = services.enter_context(serving(words[1:]))
-                    printed.append(said)
+                    address, first_line = services.enter_context(serving(words[1:]))
+                    printed.append(first_line)
                 elif words[0] == "kenthash":
                     result = CliRunner().invoke(app, words[1:])
                     assert result.exit_code == 0, f"{line}: {result.exception!r}\n{result.output}"
@@ -136,8 +136,8 @@ def serving(words: list[str]) -> Iterator[tuple[str, str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
         assert service.stdout is not None
         try:
-            said = service.stdout.readline()
-            yield said.rpartition("//")[2].strip(), said
+            first_line = service.stdout.readline()
+            yield first_line.rpartition("//")[2].strip(), first_line
         finally:
             service.terminate()
             assert service.wait(PATIENCE) == 0

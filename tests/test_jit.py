@@ -30,5 +30,5 @@ def test_kernels_compile_where_nothing_can_be_written(tmp_path: Path) -> None:
     environment |= {name: str(tmp_path / "home") for name in ("HOME", "XDG_CACHE_HOME")}
     environment |= {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     script = SCRIPT.replace("PLACE", repr(str(tmp_path)))
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    completed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr[-2000:]

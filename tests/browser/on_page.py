@@ -14,9 +14,9 @@ def ids(page: Any) -> list[str]:
 
 def distances(page: Any) -> list[int]:
     """As each card says them: "n of 64 bits differ"."""
-    said = page.locator("#grid .distance").all_inner_texts()
-    assert all(text.endswith(" of 64 bits differ") for text in said)
-    return [int(text.split()[0]) for text in said]
+    texts = page.locator("#grid .distance").all_inner_texts()
+    assert all(text.endswith(" of 64 bits differ") for text in texts)
+    return [int(text.split()[0]) for text in texts]
 
 
 def shown(page: Any) -> list[tuple[int, str]]:
@@ -38,8 +38,8 @@ def ask(page: Any, words: str) -> dict[str, Any]:
     with page.expect_response(lambda response: words in (response.request.post_data or "")) as answer:
         page.keyboard.press("Enter")
     wait_for_cards(page)
-    told: dict[str, Any] = answer.value.json()
-    return told
+    response: dict[str, Any] = answer.value.json()
+    return response
 
 
 def loaded(image: Any) -> bool:

@@ -120,21 +120,21 @@ def test_the_page_follows_an_index_that_grows(
 ) -> None:
     for part in collection.index.parent.glob("scenes.kh*"):
         shutil.copy(part, tmp_path)
-    rest = collection.ids[5:]
+    later_ids = collection.ids[5:]
     with Index.open(tmp_path / "scenes.kh") as index:
-        items = [item for item in index.get(rest) if item]
+        items = [item for item in index.get(later_ids) if item]
         index.remove(collection.ids)
         with serving("--index", str(tmp_path / "scenes.kh")) as url, closing(new_page()) as page:
             page.goto(url)
             page.get_by_text("The index is empty").wait_for()
             page.keyboard.type("half a que")  # which stays while the page learns of new items
             index.add([i.id for i in items], np.stack([i.code for i in items]), [i.metadata for i in items])
-            page.get_by_text(f"{len(rest)} items").wait_for()
+            page.get_by_text(f"{len(later_ids)} items").wait_for()
             page.locator("#chips .chip").first.wait_for()
             page.locator("#taste .frame").first.wait_for()
             assert page.locator("#words").input_value() == "half a que"
             ask(page, WORDS)
-            first = [(bits, name) for bits, name in nearest(collection) if name in rest]
+            first = [(bits, name) for bits, name in nearest(collection) if name in later_ids]
             assert shown(page) == first[:PAGE]
             new = collection.ids[:5]
             entries = collection.metadata[:5]
@@ -158,15 +158,15 @@ def test_relevance_and_that_nothing_is_close(
         closing(new_page()) as page,
     ):
         page.goto(url)
-        told = ask(page, WORDS)
-        assert told["close"] == 0
+        response = ask(page, WORDS)
+        assert response["close"] == 0
         page.get_by_role("heading", name="Nothing here is close").wait_for()
-        first = round(100 * told["hits"][0]["relevance"])
-        said = f"{first} % match" if first else "under 1 % match"
-        assert page.locator(".distance").first.inner_text() == said
+        first = round(100 * response["hits"][0]["relevance"])
+        expected_label = f"{first} % match" if first else "under 1 % match"
+        assert page.locator(".distance").first.inner_text() == expected_label
         assert page.locator(".card.likely").count() == 0
-        told = ask(page, "000007.jpg")  # a file name
-        assert (told["close"], told["hits"][0]["id"]) == (1, "scenes/pictures/000007.jpg")
+        response = ask(page, "000007.jpg")  # a file name
+        assert (response["close"], response["hits"][0]["id"]) == (1, "scenes/pictures/000007.jpg")
         page.locator(".card.likely .distance", has_text="words match").wait_for()
         assert page.locator(".card.likely").count() == 1 and page.locator("#notice h2").count() == 0
         page.locator(".hit").first.click()

@@ -124,7 +124,7 @@ def test_chips_and_expressions_filter(page: Any, url: str, collection: Collectio
     wait_for_cards(page)
     output = collection.hasher.query_texts([WORDS])[0]
     labels = [entry["labels"] for entry in collection.metadata]
-    together = next(found for found in labels if "person" in found and len(found) > 2 and QUOTED not in found)
+    together = next(names for names in labels if "person" in names and len(names) > 2 and QUOTED not in names)
     other = next(label for label in together if label != "person")
     page.locator("#chips .plain").click()  # all labels
     for wanted in (["person"], ["person", other]):
@@ -168,8 +168,8 @@ def test_the_other_direction_finds_texts_by_a_picture(page: Any, url: str, colle
         bits = int(np.unpackbits(texts[nearest] ^ query_of_picture.codes[0]).sum())
         best.append((int(query_of_picture.distances(0, texts)[nearest]), name, bits))
     assert shown(page) == [(bits, name) for _, name, bits in sorted(best)[:PAGE]]
-    said = page.locator(".caption").first.inner_text()
-    assert said in collection.metadata[collection.ids.index(ids(page)[0])]["texts"]
+    caption = page.locator(".caption").first.inner_text()
+    assert caption in collection.metadata[collection.ids.index(ids(page)[0])]["texts"]
     assert query(page)["find"] == ["texts"]
 
 
@@ -216,8 +216,8 @@ def test_a_key_is_asked_for_kept_for_the_tab_and_sent_with_pictures(page: Any, l
     assert loaded(image)
     page.reload()
     wait_for_cards(page, PAGE)
-    kept = page.evaluate("() => [Object.values(sessionStorage), Object.values(localStorage), location.href]")
-    assert kept[0] == [KEY] and KEY not in str(kept[1:])
+    stored = page.evaluate("() => [Object.values(sessionStorage), Object.values(localStorage), location.href]")
+    assert stored[0] == [KEY] and KEY not in str(stored[1:])
 
 
 def test_a_service_that_is_gone_is_told_and_tried_again(page: Any, url: str) -> None:

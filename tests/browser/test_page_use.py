@@ -215,10 +215,10 @@ def test_everything_by_keyboard(page: Any, url: str) -> None:
 def test_the_drawer_tells_the_truth(page: Any, url: str, collection: Collection, find: str) -> None:
     page.goto(url)
     page.get_by_role("radio", name=find).check()
-    told = ask(page, WORDS)
+    response = ask(page, WORDS)
     page.locator(".distance").nth(2).click()
     code = collection.hasher.encode_texts([WORDS])[0].tobytes()
-    hit = bytes.fromhex(told["hits"][2]["code"])
+    hit = bytes.fromhex(response["hits"][2]["code"])
     assert page.locator("#hood .hex").all_inner_texts() == [code.hex(), hit.hex()]
     bits = [[(byte >> i) & 1 for byte in one for i in range(8)] for one in (code, hit)]
     differ = [i for i in range(64) if bits[0][i] != bits[1][i]]
@@ -229,8 +229,8 @@ def test_the_drawer_tells_the_truth(page: Any, url: str, collection: Collection,
         assert [kind[0] == "one" for kind in kinds] == [bit == 1 for bit in ones]
         assert [i for i, kind in enumerate(kinds) if "differs" in kind] == differ
         assert drawn.locator("path").count() == len(differ)  # a mark that does not need colour
-    said = page.locator("#hood").inner_text()
-    assert "8 bytes" in said and "2,048 bytes" in said
-    shown = float(said.partition("In all\n")[2].partition(" ms")[0])  # two digits of it
-    assert shown == pytest.approx(told["timing"]["total_ms"], rel=0.05, abs=0.005)
-    assert f"{told['looked_at']:,} of {told['items']:,} codes were looked at" in said
+    drawer_text = page.locator("#hood").inner_text()
+    assert "8 bytes" in drawer_text and "2,048 bytes" in drawer_text
+    shown = float(drawer_text.partition("In all\n")[2].partition(" ms")[0])  # two digits of it
+    assert shown == pytest.approx(response["timing"]["total_ms"], rel=0.05, abs=0.005)
+    assert f"{response['looked_at']:,} of {response['items']:,} codes were looked at" in drawer_text

@@ -48,8 +48,8 @@ def write_coco(
                 "category_id": category,
                 "id": 1000 * image + place,
             }
-            for image, (found, _) in images.items()
-            for place, category in enumerate(found)
+            for image, (category_ids, _) in images.items()
+            for place, category in enumerate(category_ids)
         ]
         captions = [
             {"image_id": image, "id": 1000 * image + place, "caption": caption}

@@ -35,7 +35,7 @@ def made_by_hand(**changes: object) -> Dataset:
     return Dataset(**(parts | changes))  # type: ignore[arg-type]
 
 
-def found(report: DataReport, words: str) -> list[str]:
+def examples(report: DataReport, words: str) -> list[str]:
     """The examples of the one problem whose description has these words."""
     [problem] = [problem for problem in report.problems if words in problem.what]
     assert problem.remedy
@@ -46,15 +46,15 @@ def test_numbers_by_hand() -> None:
     report = check_dataset(made_by_hand())
     assert (report.items, report.texts, report.pictures) == (4, 5, None)
     assert report.labels_per_item == {0: 1, 1: 1, 2: 1, 3: 1} and report.mean_labels == 1.5
-    counts = [(one.name, one.items, one.acl) for one in report.classes]
+    counts = [(each.name, each.items, each.acl) for each in report.classes]
     # person: items with 2, 3 and 1 labels, so (1 + 2 + 0) / 3; dog: (1 + 2) / 2; kite: 2 / 1
     assert counts == [("person", 3, 1.0), ("dog", 2, 1.5), ("kite", 1, 2.0)]
     assert report.mean_acl == 1.5
     pairs = [(pair.first, pair.second, pair.items, pair.share) for pair in report.pairs]
     assert pairs == [("person", "dog", 2, 1.0), ("person", "kite", 1, 1.0), ("dog", "kite", 1, 1.0)]
-    assert found(report, "items without a label: 1;") == ["d"]
-    assert found(report, "text that has no words: 1") == ["c"]
-    assert found(report, "too few") == []
+    assert examples(report, "items without a label: 1;") == ["d"]
+    assert examples(report, "text that has no words: 1") == ["c"]
+    assert examples(report, "too few") == []
     assert report.usable
 
 
@@ -66,7 +66,7 @@ def test_acl_and_pairs_are_those_of_a_loop(labels: np.ndarray) -> None:
         assert acl[c] == pytest.approx(sum(others) / len(others) if others else np.nan, nan_ok=True)
     classes = [f"c{c}" for c in range(labels.shape[1])]
     report = check_dataset(Dataset("any", [f"i{i}" for i in range(len(labels))], labels, classes))
-    assert {one.name: one.acl for one in report.classes} == dict(zip(classes, np.nan_to_num(acl), strict=True))
+    assert {each.name: each.acl for each in report.classes} == dict(zip(classes, np.nan_to_num(acl), strict=True))
     both = {
         (a, b): sum(r[i] * r[j] for r in labels.tolist()) for i, a in enumerate(classes) for j, b in enumerate(classes)
     }
@@ -79,14 +79,14 @@ def test_acl_and_pairs_are_those_of_a_loop(labels: np.ndarray) -> None:
 def test_duplicate_ids_make_data_unusable() -> None:
     report = check_dataset(made_by_hand(ids=["a", "b", "a", "a"]))
     assert not report.usable
-    assert found(report, "ids that occur more than once: 1;") == ["a"]
+    assert examples(report, "ids that occur more than once: 1;") == ["a"]
     assert report.to_text().startswith("hand: not usable as it is, 1 error and 3 warnings")
 
 
 def test_classes_that_never_occur_and_data_without_labels() -> None:
     labels = np.array(ROWS, dtype=np.uint8)
     labels[:, 1] = 0
-    assert found(check_dataset(made_by_hand(labels=labels)), "classes that never occur: 1;") == ["dog"]
+    assert examples(check_dataset(made_by_hand(labels=labels)), "classes that never occur: 1;") == ["dog"]
     bare = check_dataset(made_by_hand(labels=np.zeros((4, 0), dtype=np.uint8), classes=[], texts=[["x"]] * 4))
     assert bare.usable and not bare.problems[:-1]  # which says that four items are too few to be split
     assert bare.notes == [
@@ -105,26 +105,26 @@ def test_classes_that_never_occur_and_data_without_labels() -> None:
 )
 def test_labels_that_teach_nothing_are_a_warning(labels: np.ndarray, why: str) -> None:
     report = check_dataset(made_by_hand(labels=labels, classes=[f"c{c}" for c in range(labels.shape[1])]))
-    assert report.usable and found(report, f"{why}, so nothing can be learned from the labels") == []
+    assert report.usable and examples(report, f"{why}, so nothing can be learned from the labels") == []
 
 
 def test_items_without_a_text() -> None:
     report = check_dataset(made_by_hand(texts=[["x"], [], [" "], ["w", ""]]))
-    assert report.usable and report.texts == 2 and found(report, "items without a text: 2;") == ["b", "c"]
+    assert report.usable and report.texts == 2 and examples(report, "items without a text: 2;") == ["b", "c"]
 
 
 def test_class_names_that_look_like_mistakes() -> None:
     names = ["Dog", "dog ", "dog", "dog,people", "traffic light"]
     report = check_dataset(made_by_hand(labels=np.ones((4, 5), dtype=np.uint8), classes=names))
-    assert found(report, "class names that differ only in case or spaces: 1;") == ["'Dog', 'dog ', 'dog'"]
-    assert found(report, "class names with a comma, semicolon or bar: 1;") == ["dog,people"]
+    assert examples(report, "class names that differ only in case or spaces: 1;") == ["'Dog', 'dog ', 'dog'"]
+    assert examples(report, "class names with a comma, semicolon or bar: 1;") == ["dog,people"]
 
 
 def test_what_the_reader_found_wrong_is_part_of_the_report(tmp_path: Path) -> None:
     folder = picture_folder(tmp_path)
     (folder / "e.jpg").unlink()
     report = check_dataset(read_dataset(folder), pictures=False)
-    assert report.usable and found(report, "rows left out, no picture file: 1 of 25") == ["metadata.jsonl:5 e.jpg"]
+    assert report.usable and examples(report, "rows left out, no picture file: 1 of 25") == ["metadata.jsonl:5 e.jpg"]
     assert "usable, 1 warning" in report.to_text()
 
 
@@ -147,10 +147,10 @@ def test_pictures_are_opened_and_compared(tmp_path: Path) -> None:
     with (tmp_path / "metadata.jsonl").open("a") as stream:
         stream.write('{"file_name": "e.jpg", "text": "again", "labels": ["dog"]}\n')
     report = check_dataset(read_dataset(tmp_path))
-    bad = found(report, "pictures that cannot be read: 2 of 26")
+    bad = examples(report, "pictures that cannot be read: 2 of 26")
     assert bad[0] == "b.jpg: not a picture that can be decoded" and bad[1].startswith("c.jpg: ")
-    assert found(report, "byte for byte: 1;") == ["a.jpg = d.jpg"]  # e.jpg is not its own copy for having two rows
-    assert found(report, "ids that occur more than once") == ["e.jpg"]
+    assert examples(report, "byte for byte: 1;") == ["a.jpg = d.jpg"]  # e.jpg is not its own copy for having two rows
+    assert examples(report, "ids that occur more than once") == ["e.jpg"]
     assert report.pictures_checked
     unopened = check_dataset(data, pictures=False)
     assert unopened.problems == [] and "25 (not opened)" in unopened.to_text()
@@ -165,7 +165,7 @@ def test_pictures_of_which_most_cannot_be_read_are_an_error(tmp_path: Path) -> N
         for picture in data.pictures[spoilt:]:
             write_picture(picture)
         report = check_dataset(data)
-        assert report.usable is usable and len(found(report, f"cannot be read: {spoilt} of 25")) == spoilt
+        assert report.usable is usable and len(examples(report, f"cannot be read: {spoilt} of 25")) == spoilt
 
 
 def kenthash(*arguments: object) -> "subprocess.CompletedProcess[str]":

@@ -42,9 +42,9 @@ def tags(orientation: int = 1) -> Image.Exif:
 
 
 def facts(source: Path | bytes) -> dict[str, object]:
-    told: dict[str, object] = dict(square_with_facts(source, SQUARE)[1])
-    assert len(str(told.pop("fingerprint"))) == 24
-    return told
+    photo_facts: dict[str, object] = dict(square_with_facts(source, SQUARE)[1])
+    assert len(str(photo_facts.pop("fingerprint"))) == 24
+    return photo_facts
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif", "gif", "bmp", "avif", "heic"])
@@ -54,15 +54,15 @@ def test_formats(tmp_path: Path, suffix: str) -> None:
     path, picture = tmp_path / f"a.{suffix}", photo(1, (64, 48))
     picture.save(path, quality=95)
     assert path.suffix in pictures.SUFFIXES
-    pixels, told = square_with_facts(path, Square(16))
+    pixels, photo_facts = square_with_facts(path, Square(16))
     expected = np.asarray(picture.resize((16, 16), Image.Resampling.BICUBIC), int)
     assert abs(pixels - expected).mean() < 12
-    assert (told["width"], told["height"], told["orientation"]) == (64, 48, "landscape")
+    assert (photo_facts["width"], photo_facts["height"], photo_facts["orientation"]) == (64, 48, "landscape")
 
 
 def test_facts_of_a_photo() -> None:
-    told = facts(jpeg(photo(1, (80, 60)), exif=tags(orientation=6)))
-    assert told == {
+    photo_facts = facts(jpeg(photo(1, (80, 60)), exif=tags(orientation=6)))
+    assert photo_facts == {
         "width": 60, "height": 80, "orientation": "portrait", "taken": "2023-06-14 18:05:31",
         "camera": "Google Pixel 7", "latitude": 48.2085, "longitude": -16.5,
     }  # fmt: skip
@@ -81,8 +81,8 @@ def test_impossible_facts_are_left_out() -> None:
     exif = tags()
     exif.get_ifd(IFD.Exif)[Base.DateTimeOriginal] = "0000:00:00 00:00:00"
     exif[Base.Make] = exif[Base.Model] = "   "
-    told = facts(jpeg(photo(1, (80, 60)), exif=exif))
-    assert not {"taken", "camera"} & told.keys() and told["latitude"] == 48.2085
+    photo_facts = facts(jpeg(photo(1, (80, 60)), exif=exif))
+    assert not {"taken", "camera"} & photo_facts.keys() and photo_facts["latitude"] == 48.2085
     assert facts(jpeg(photo(1, (80, 60)), exif=b"Exif\0\0" + b"\xff" * 40)).keys() == {"width", "height", "orientation"}
 
 
@@ -131,12 +131,12 @@ def test_the_largest_preview_of_a_raw_file_is_shown(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         assert raw_preview(content) == large
         picture = open_picture(tmp_path / name)
-        told = facts(tmp_path / name)
+        photo_facts = facts(tmp_path / name)
         if name in ("a.raf", "a.cr3"):
-            assert picture.size == (320, 240) and told["orientation"] == "landscape"
+            assert picture.size == (320, 240) and photo_facts["orientation"] == "landscape"
         else:  # upright by the tags of the raw file
-            assert picture.size == (240, 320) and told["orientation"] == "portrait"
-            assert (told["camera"], told["taken"]) == ("Google Pixel 7", "2023-06-14 18:05:31")
+            assert picture.size == (240, 320) and photo_facts["orientation"] == "portrait"
+            assert (photo_facts["camera"], photo_facts["taken"]) == ("Google Pixel 7", "2023-06-14 18:05:31")
 
 
 def test_a_raw_file_without_a_preview_is_refused(tmp_path: Path) -> None:

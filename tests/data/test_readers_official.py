@@ -147,7 +147,7 @@ def small_nuswide(root: Path, photos: int = 60) -> tuple[list[str], dict[str, np
     names = [f"folder{i % 3}\\{i:04d}_{900 + i}.jpg" for i in range(photos)]
     names[5] = "folder2\\0005_900.jpg"  # a Flickr id that is listed twice
     concepts = [f"concept{i:02d}" for i in rng.permutation(81)]
-    labels = {one: (rng.random(photos) < 0.001 + 0.0009 * i).astype(int) for i, one in enumerate(sorted(concepts))}
+    labels = {name: (rng.random(photos) < 0.001 + 0.0009 * i).astype(int) for i, name in enumerate(sorted(concepts))}
     tags = {str(900 + i): f"tag{i} sea" for i in range(photos)} | {"901": ""}
     write_nuswide(root, names, labels, tags)
     for i, name in enumerate(names):
@@ -160,15 +160,15 @@ def test_nuswide_keeps_the_21_most_frequent_concepts_and_their_photos(tmp_path: 
     # The reference: counts one by one, in plain Python.
     counts = sorted(((-sum(int(v) for v in column), concept) for concept, column in labels.items()))
     top = sorted(concept for _, concept in counts[:21])
-    kept = [i for i in range(len(names)) if any(labels[concept][i] == 1 for concept in top)]
-    assert 10 < len(kept) < len(names)
+    labelled = [i for i in range(len(names)) if any(labels[concept][i] == 1 for concept in top)]
+    assert 10 < len(labelled) < len(names)
 
     data = read_dataset(tmp_path)
     assert data.classes == top
-    assert data.ids == [names[i].replace("\\", "/").removesuffix(".jpg") for i in kept]
-    assert data.labels.tolist() == [[int(labels[concept][i]) for concept in top] for i in kept]
+    assert data.ids == [names[i].replace("\\", "/").removesuffix(".jpg") for i in labelled]
+    assert data.labels.tolist() == [[int(labels[concept][i]) for concept in top] for i in labelled]
     assert len(set(data.ids)) == len(data.ids)  # though a Flickr id is listed twice
-    assert data.notes[0] == f"photos left out, none of the 21 most frequent concepts: {len(names) - len(kept)}"
+    assert data.notes[0] == f"photos left out, none of the 21 most frequent concepts: {len(names) - len(labelled)}"
 
 
 def test_nuswide_tags_go_by_flickr_id_and_photos_may_lie_flat(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_nuswide_tags_go_by_flickr_id_and_photos_may_lie_flat(tmp_path: Path) ->
     assert texts["folder2/0005_900"] == ["tag0 sea"]
     assert texts["folder1/0001_901"] == [""]
     assert texts["folder0/0009_909"] == ["tag9 sea"]
-    assert [(one.what, one.examples) for one in data.problems] == [
+    assert [(problem.what, problem.examples) for problem in data.problems] == [
         (f"photos left out, no file: 1 of {len(names)}", ["folder1/0007_907.jpg"])
     ]
     assert "photos without tags: 1 (folder1/0001_901.jpg)" in data.notes

@@ -23,7 +23,7 @@ from processes import PATIENCE
 
 ITEMS = 700  # told
 MADE = 28  # painted too
-Told = tuple[Scene, list[str]]
+CaptionedScene = tuple[Scene, list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def catalogue() -> Catalogue:
 
 
 @pytest.fixture(scope="module")
-def told(catalogue: Catalogue) -> list[Told]:
+def captioned(catalogue: Catalogue) -> list[CaptionedScene]:
     """Scenes and their captions, without pictures."""
     scenes = [make_scene(catalogue, np.random.default_rng([0, i])) for i in range(ITEMS)]
     return [(s, make_captions(s, catalogue, np.random.default_rng([0, i, 1]), 3)) for i, s in enumerate(scenes)]
@@ -76,9 +76,9 @@ def test_an_item_depends_on_seed_and_number_alone(folder: Path, tmp_path: Path) 
     assert rows_of(tmp_path / "other") != rows_of(folder)[:3]
 
 
-def test_labels_are_spread_as_in_photos(told: list[Told], catalogue: Catalogue) -> None:
+def test_labels_are_spread_as_in_photos(captioned: list[CaptionedScene], catalogue: Catalogue) -> None:
     names = sorted(catalogue.classes)
-    labels = np.array([[name in scene.labels for name in names] for scene, _ in told])
+    labels = np.array([[name in scene.labels for name in names] for scene, _ in captioned])
     share = dict(zip(names, labels.mean(axis=0).tolist(), strict=True))
     assert len(names) >= 60 and len(catalogue.places) >= 14
     assert 2.5 < labels.sum(axis=1).mean() < 4.0 and labels.any(axis=1).all()
@@ -87,12 +87,12 @@ def test_labels_are_spread_as_in_photos(told: list[Told], catalogue: Catalogue) 
     assert 0.2 < (labels[:300].astype(int) @ labels[300:].astype(int).T > 0).mean() < 0.4
     others = {name: (labels[labels[:, i]].sum(axis=1) - 1).mean() for i, name in enumerate(names) if labels[:, i].any()}
     assert others["elephant"] < 1.8 and others["fork"] > 3.0
-    assert len({scene.place.name for scene, _ in told}) == len(catalogue.places)
+    assert len({scene.place.name for scene, _ in captioned}) == len(catalogue.places)
 
 
-def test_every_label_can_be_seen(told: list[Told]) -> None:
+def test_every_label_can_be_seen(captioned: list[CaptionedScene]) -> None:
     """Independent of the layout's boxes: count the opaque pixels that nothing painted later covers."""
-    for scene, _ in told[:80]:
+    for scene, _ in captioned[:80]:
         masks = [_mask(thing) for thing in scene.things]
         for label in scene.labels:
             best = 0.0
@@ -118,23 +118,23 @@ def _mask(thing: Thing) -> np.ndarray:
 IRREGULAR = {"person": "people", "knife": "knives", "sheep": "sheep", "fish": "fish", "deer": "deer", "skis": "skis"}
 
 
-def test_captions_do_not_list_the_labels(told: list[Told]) -> None:
+def test_captions_do_not_list_the_labels(captioned: list[CaptionedScene]) -> None:
     """Look each label up by its name, singular or plural, as whole words."""
-    labels = found = found_by_any = 0
-    for scene, captions in told:
+    labels = mentioned = found_by_any = 0
+    for scene, captions in captioned:
         texts = [caption.lower() for caption in captions]
         for label in scene.labels:
             forms = rf"\b({label}(s|es)?|{IRREGULAR.get(label, label)})\b"
             hits = sum(re.search(forms, text) is not None for text in texts)
-            labels, found, found_by_any = labels + 1, found + hits, found_by_any + (hits > 0)
+            labels, mentioned, found_by_any = labels + 1, mentioned + hits, found_by_any + (hits > 0)
     assert found_by_any / labels < 0.7  # even with all three captions together
-    assert 0.33 < found / (3 * labels) < 0.6
+    assert 0.33 < mentioned / (3 * labels) < 0.6
 
 
-def test_captions_are_clean_english(told: list[Told]) -> None:
+def test_captions_are_clean_english(captioned: list[CaptionedScene]) -> None:
     openings: Counter[str] = Counter()
     number = "(?:two|three|four|five|several|many|some|a couple|a few|a group)"
-    for _, captions in told:
+    for _, captions in captioned:
         assert len(set(captions)) == 3
         for caption in captions:
             assert re.fullmatch(r"[A-Z].*[^ ,:]\.", caption), caption
@@ -147,13 +147,13 @@ def test_captions_are_clean_english(told: list[Told]) -> None:
                 r"\b(two|three|four|five) (\w+ )?(person|man|woman|dog|car|bird|sheeps|fishs)\b", caption
             ), caption
             openings[caption.split()[0]] += 1
-    assert len(openings) > 25 and 5 < np.mean([len(c.split()) for _, captions in told for c in captions]) < 16
+    assert len(openings) > 25 and 5 < np.mean([len(c.split()) for _, captions in captioned for c in captions]) < 16
 
 
-def test_relations_that_captions_tell_hold(told: list[Told], catalogue: Catalogue) -> None:
+def test_relations_that_captions_tell_hold(captioned: list[CaptionedScene], catalogue: Catalogue) -> None:
     """Find "X to the left of Y" and the like, look up who X and Y are, and compare with where they stand."""
     checked = 0
-    for scene, captions in told:
+    for scene, captions in captioned:
         named: dict[str, set[str]] = {}
         for thing in scene.things:
             if thing.look is not None:
@@ -194,8 +194,8 @@ def test_plurals(one: str, many: str, catalogue: Catalogue) -> None:
 
 def test_small_grammar(catalogue: Catalogue) -> None:
     phrases = catalogue.phrases
-    said = [article(word, phrases.an, phrases.a) for word in ("dog", "old dog", "SUV", "one-humped animal", "ewe")]
-    assert said == ["a dog", "an old dog", "an SUV", "a one-humped animal", "a ewe"]
+    nouns = [article(word, phrases.an, phrases.a) for word in ("dog", "old dog", "SUV", "one-humped animal", "ewe")]
+    assert nouns == ["a dog", "an old dog", "an SUV", "a one-humped animal", "a ewe"]
     assert [enumerate_nouns(["a", "b", "c"][:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
     assert sentence("two dogs  at home , a cat .") == "Two dogs at home, a cat."
 

@@ -213,5 +213,5 @@ def test_data_check_opens_the_pictures_of_shards(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path), "--json"], catch_exceptions=False)
     report = json.loads(result.stdout)
     assert result.exit_code == 0 and (report["items"], report["pictures"]) == (6, 6)
-    found = " ".join(problem["what"] for problem in report["problems"])
-    assert "cannot be read: 1 of 6" in found and "occur more than once, byte for byte: 1" in found
+    problems = " ".join(problem["what"] for problem in report["problems"])
+    assert "cannot be read: 1 of 6" in problems and "occur more than once, byte for byte: 1" in problems

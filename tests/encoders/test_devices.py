@@ -52,9 +52,9 @@ assert other_device.ran["tanh"] == 1, other_device.ran
 def in_a_process(script: str, *words: object) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", script, *map(str, words)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    return completed
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +89,10 @@ def test_commands_use_the_device_that_is_asked_for(run: Path) -> None:
         ["train", "--resume", "--out", str(run), "--json", "--device", "other"],  # nothing is left but its evaluation
         ["analyze", str(run), "--json", "--device", "other"],
     ]
-    done = in_a_process(COMMANDS, json.dumps(commands))
-    printed = done.stdout.splitlines()
+    completed = in_a_process(COMMANDS, json.dumps(commands))
+    printed = completed.stdout.splitlines()
     assert json.loads(printed[0]) == json.loads(printed[1]) == json.loads(printed[2]) == expected
-    there, cpu, *others = json.loads(done.stderr.splitlines()[-1])
+    there, cpu, *others = json.loads(completed.stderr.splitlines()[-1])
     assert there > 0 and cpu == 0 and all(others)
 
 

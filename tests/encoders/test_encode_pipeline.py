@@ -76,12 +76,12 @@ def test_a_pack_holds_what_one_item_at_a_time_gives(
     assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["skipped item-3", "skipped item-9"]
 
     pack = FeaturePack.open(tmp_path / "deep" / "pack")
-    kept = [row for row in range(23) if row not in (3, 9)]
-    assert pack.dataset.ids == [dataset.ids[row] for row in kept]
-    assert pack.dataset.texts == [[text for text in dataset.texts[row] if text.strip()] for row in kept]
-    assert np.array_equal(pack.dataset.labels, dataset.labels[kept])
+    good_rows = [row for row in range(23) if row not in (3, 9)]
+    assert pack.dataset.ids == [dataset.ids[row] for row in good_rows]
+    assert pack.dataset.texts == [[text for text in dataset.texts[row] if text.strip()] for row in good_rows]
+    assert np.array_equal(pack.dataset.labels, dataset.labels[good_rows])
     assert pack.image.dtype == pack.text.dtype == np.float16
-    for place, row in enumerate(kept):
+    for place, row in enumerate(good_rows):
         with torch.inference_mode():
             image = encoder.encode_pictures(encoder.transform([to_square(dataset.pictures[row], encoder.square())]))[0]
             texts = [encoder.encode_texts(encoder.tokenize([t])) for t in dataset.texts[row] if t.strip()]
@@ -92,7 +92,7 @@ def test_a_pack_holds_what_one_item_at_a_time_gives(
             np.testing.assert_allclose(pack.text[start:stop], torch.cat(texts), rtol=2e-3, atol=1e-3)
     meta = json.loads((pack.path / "meta.json").read_text())
     assert (meta["licence"], meta["classes"], pack.encoder) == ("CC0", ["a", "b", "c"], encoder.spec)
-    assert {one["id"] for one in meta["skipped"]} == set(report.skipped)
+    assert {entry["id"] for entry in meta["skipped"]} == set(report.skipped)
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["pack"]  # nothing is left behind
 
 
@@ -113,10 +113,10 @@ def test_killed_and_started_again_it_is_the_same_pack(
     run_until("batch 5 of 80 is finished", *arguments)
     assert not (tmp_path / "pack").exists()
     finished = [file.stem.split("-") for file in (tmp_path / "pack.partial").glob("*/*.npz")]
-    done = [row for start, stop in finished for row in range(int(start), int(stop))]
-    assert len(done) == 10
+    encoded = [row for start, stop in finished for row in range(int(start), int(stop))]
+    assert len(encoded) == 10
     assert dataset.pictures
-    for row in done:
+    for row in encoded:
         spoil(dataset.pictures[row])  # were a finished batch done again, its items would be skipped
 
     monkeypatch.setattr(sys, "argv", ["kenthash", *arguments])
@@ -124,7 +124,7 @@ def test_killed_and_started_again_it_is_the_same_pack(
         main()
     report = json.loads(capsys.readouterr().out)
     assert ended.value.code == 0
-    assert (report["resumed"], report["encoded"], report["skipped"]) == (len(done), 160 - len(done), {})
+    assert (report["resumed"], report["encoded"], report["skipped"]) == (len(encoded), 160 - len(encoded), {})
     assert bytes_of(tmp_path / "pack") == bytes_of(tmp_path / "whole")
     assert not (tmp_path / "pack.partial").exists()
 
@@ -198,8 +198,8 @@ def test_gaps_are_the_rows_that_no_shard_has(stretches: list[tuple[bool, int]]) 
         else:
             missing += range(at, at + length)
         at += length
-    found = [row for start, stop in gaps(files, at) for row in range(start, stop)]
-    assert found == missing
+    missing_rows = [row for start, stop in gaps(files, at) for row in range(start, stop)]
+    assert missing_rows == missing
 
 
 def test_vectors_that_float16_cannot_hold_leave_their_item_out(clip: Path, tmp_path: Path) -> None:

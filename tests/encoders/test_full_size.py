@@ -41,7 +41,7 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     """And keep nothing of the encoder's inside but the chunk that is on its way back."""
     write_clip(tmp_path / "clip")
     dataset = make_dataset(tmp_path / "pictures", 12)
-    gradients, kept = [], []
+    gradients, memory = [], []
     for chunk in (0, 5):
         encoder = load_encoder(f"openclip:{tmp_path / 'clip'}", device="cpu", trainable=True)
         source = PictureSource(dataset, encoder, CPU, chunk=chunk)
@@ -54,10 +54,10 @@ def test_chunks_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
         rows = torch.arange(12).numpy()
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             image, text = source.vectors(rows, 0 * rows, train=True)
-        kept.append(sum(sizes))
+        memory.append(sum(sizes))
         torch.autograd.backward((image @ text.T).softmax(1).diagonal().sum())  # every pair of the batch counts
         gradients.append({n: p.grad for n, p in encoder.named_parameters() if p.requires_grad})
-    assert kept[1] < kept[0] / 10
+    assert memory[1] < memory[0] / 10
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-6)
 

@@ -84,9 +84,9 @@ def test_weights_by_openai_get_quickgelu(named: None, tmp_path: Path, file: str,
     pictures = torch.randn(3, 3, 32, 32)
     for ours, theirs in zip(vectors(encoder, pictures), reference(model, pictures), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    again = load_encoder(encoder.spec, pretrained=False)
-    again.load_state_dict(encoder.state_dict(), strict=True)
-    torch.testing.assert_close(vectors(again, pictures), vectors(encoder, pictures))
+    untrained = load_encoder(encoder.spec, pretrained=False)
+    untrained.load_state_dict(encoder.state_dict(), strict=True)
+    torch.testing.assert_close(vectors(untrained, pictures), vectors(encoder, pictures))
 
 
 def test_the_name_follows_the_weights_not_the_path(named: None, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_the_best_model_is_the_one_that_can_be_had(
     wheels = [path.rename(tmp_path / path.name) for path in (tmp_path / "wheels").iterdir()]
     monkeypatch.setitem(sys.modules, "pip", None)  # uv is faster
     assert best_pretrained() == "light"
-    said = capsys.readouterr().err
-    assert "using the model `light` instead" in said and "kenthash models get clip --file" in said
+    messages = capsys.readouterr().err
+    assert "using the model `light` instead" in messages and "kenthash models get clip --file" in messages
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(KenthashError, match="cannot be downloaded"):
         best_pretrained()
@@ -106,8 +106,8 @@ def test_models_are_listed_with_what_they_miss(tmp_path: Path, monkeypatch: pyte
 def test_a_name_that_is_no_model_is_one_line() -> None:
     command = [sys.executable, "-m", "kenthash", "models", "get"]
     for words, reason in ((["snow"], "not a pretrained model"), (["light", "--file", "a"], "leave out --file")):
-        done = subprocess.run([*command, *words], env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and reason in done.stderr
+        completed = subprocess.run([*command, *words], env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
+        assert completed.returncode == 2 and completed.stderr.count("\n") == 1 and reason in completed.stderr
 
 
 def test_the_demo_searches_a_folder_where_clip_cannot_be_had(

@@ -252,9 +252,9 @@ def on_ray(*arguments: object) -> tuple[dict[str, Any], list[str]]:
     need("ray")
     script = str(Path(__file__).parents[2] / "scripts" / "ray_cluster.py")
     command = [sys.executable, script, *map(str, arguments)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
-    lines = done.stdout.splitlines()
-    assert lines, done.stderr
+    completed = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=PATIENCE)
+    lines = completed.stdout.splitlines()
+    assert lines, completed.stderr
     return json.loads(lines[-1]), lines[:-1]
 
 

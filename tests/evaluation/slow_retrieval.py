@@ -31,13 +31,13 @@ def pairs(
 ) -> list[tuple[int, int]]:
     """(distance, shared labels) of every item to query q, in the order of the database."""
     a, b = unpack(query[q : q + 1])[0], unpack(database)
-    found = []
+    ranked = []
     for i in range(len(database)):
         if i != skip:
             distance = sum(int(x != y) for x, y in zip(a, b[i], strict=True))
             shared = sum(int(x and y) for x, y in zip(query_labels[q], labels[i], strict=True))
-            found.append((distance, shared))
-    return found
+            ranked.append((distance, shared))
+    return ranked
 
 
 def orders(items: Sequence[tuple[int, int]]) -> Iterator[Ranking]:
@@ -49,11 +49,11 @@ def orders(items: Sequence[tuple[int, int]]) -> Iterator[Ranking]:
 
 def average_precision(ranking: Ranking, k: int | None = None) -> Fraction:
     relevant = sum(grade > 0 for grade in ranking)
-    found, total = 0, Fraction(0)
+    hits, total = 0, Fraction(0)
     for place, grade in enumerate(ranking[:k], start=1):
         if grade > 0:
-            found += 1
-            total += Fraction(found, place)
+            hits += 1
+            total += Fraction(hits, place)
     return total / min(relevant, k or relevant)
 
 

@@ -42,9 +42,9 @@ def test_every_number_under_the_stable_rule(data: Data) -> None:
     assert e.precision_curve[5] == e.precision_at[5]
     assert max(e.precision_curve) == 300
     for radius in (2, 4):
-        found = {q: [s > 0 for d, s in rankings[q] if d <= radius] for q in scored}
-        assert e.precision_within[radius] == pytest.approx(np.mean([np.mean(f) if f else 0.0 for f in found.values()]))
-        assert e.empty_within[radius] == pytest.approx(np.mean([not f for f in found.values()]))
+        within = {q: [s > 0 for d, s in rankings[q] if d <= radius] for q in scored}
+        assert e.precision_within[radius] == pytest.approx(np.mean([np.mean(f) if f else 0.0 for f in within.values()]))
+        assert e.empty_within[radius] == pytest.approx(np.mean([not f for f in within.values()]))
     for c in range(6):
         members = [e.per_query_ap[q] for q in scored if data[2][q, c]]
         assert e.per_class[c].queries == len(members)

@@ -121,8 +121,8 @@ def test_equal_cosines_rank_in_the_order_of_the_database() -> None:
     order = [3, 5, 0, 1, 4, 2]  # by cosines 1, 1, 0, 0, -0, -1
     for relevant in range(6):
         labels = np.eye(6, dtype=np.uint8)[:, [relevant]]
-        found = real_valued_map(query, database, np.ones((1, 1), np.uint8), labels)
-        assert found == pytest.approx(1 / (1 + order.index(relevant)))
+        score = real_valued_map(query, database, np.ones((1, 1), np.uint8), labels)
+        assert score == pytest.approx(1 / (1 + order.index(relevant)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])

@@ -41,9 +41,9 @@ def test_expected_measures_are_means_over_all_orders(seed: int) -> None:
     scores = instance_scores(queries, database, query_items, database_items, ks=[1, 2, 4])
     assert scores.queries == len(ranks) and scores.excluded == 3 - len(ranks)
     for k in (1, 2, 4):
-        assert scores.recall[k] == pytest.approx(np.mean([np.mean(np.array(one) <= k) for one in ranks]))
-    assert scores.mrr == pytest.approx(np.mean([np.mean(1 / np.array(one)) for one in ranks]))
-    reached = [np.mean([np.mean(np.array(one) <= k) for one in ranks]) for k in range(1, 7)]
+        assert scores.recall[k] == pytest.approx(np.mean([np.mean(np.array(order) <= k) for order in ranks]))
+    assert scores.mrr == pytest.approx(np.mean([np.mean(1 / np.array(order)) for order in ranks]))
+    reached = [np.mean([np.mean(np.array(order) <= k) for order in ranks]) for k in range(1, 7)]
     assert scores.median_rank == 1 + int(np.argmax(np.array(reached) >= 0.5 - 1e-9))
     ndcg = instance_ndcg(
         queries, database, query_items, database_items, labels[query_items], labels[database_items], k=4

@@ -114,6 +114,6 @@ def test_a_query_does_not_find_itself() -> None:
     for rule in ("expected", "stable", "optimistic"):
         whole = per_query_ap(query, other, labels, labels, rule, exclude_self=True)
         for q in range(25):
-            rest = np.delete(np.arange(25), q)
-            alone = per_query_ap(query[q : q + 1], other[rest], labels[q : q + 1], labels[rest], rule)
+            others = np.delete(np.arange(25), q)
+            alone = per_query_ap(query[q : q + 1], other[others], labels[q : q + 1], labels[others], rule)
             assert whole[q] == pytest.approx(alone[0], abs=1e-12, nan_ok=True)

@@ -98,9 +98,9 @@ def metadata() -> Callable[[bytes], None]:
             (pictures / name).unlink(missing_ok=True)
         (pictures / ("metadata.csv" if data[:1] == b"f" else "metadata.jsonl")).write_bytes(data)
         rows = list(metadata_rows(pictures).values())
-        kept = JsonMetadata([str(n) for n in range(len(rows))], [json.dumps(row) for row in rows])
-        if list(kept) != rows:
-            raise AssertionError(f"{list(kept)!r} is not {rows!r}")
+        parsed = JsonMetadata([str(n) for n in range(len(rows))], [json.dumps(row) for row in rows])
+        if list(parsed) != rows:
+            raise AssertionError(f"{list(parsed)!r} is not {rows!r}")
         dataset = read_folder(pictures)
         if not set(dataset.ids) <= {"a.png", "b.png"}:
             raise AssertionError(f"a picture outside: {dataset.ids}")

@@ -21,9 +21,9 @@ def test_a_fuzzer_finds_nothing(tmp_path: Path, target: str) -> None:
     shell = ["sh", "-c", '"$@"; exit $?', "sh"]
     fuzz = [sys.executable, str(Path(__file__).with_name("fuzz.py")), target, f"-max_total_time={SECONDS}"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    done = subprocess.run(
+    completed = subprocess.run(
         [*shell, *fuzz], env=environment, cwd=tmp_path, capture_output=True, text=True, errors="replace"
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    inputs = re.search(r"stat::number_of_executed_units: (\d+)", done.stderr)
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    inputs = re.search(r"stat::number_of_executed_units: (\d+)", completed.stderr)
     assert inputs and int(inputs[1]) > 1

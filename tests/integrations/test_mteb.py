@@ -79,8 +79,8 @@ def test_mteb_measures_what_the_index_finds(tmp_path: Path) -> None:
     need("mteb")
     settings = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "MTEB_CACHE": str(tmp_path / "mteb")}
     words = [sys.executable, "-c", TASK, str(tmp_path)]
-    done = subprocess.run(words, env=os.environ | settings, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr[-3000:]
-    figures = json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run(words, env=os.environ | settings, capture_output=True, text=True, timeout=PATIENCE)
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    figures = json.loads(completed.stdout.splitlines()[-1])
     assert figures["real"] == pytest.approx(figures["index"], abs=1e-4)  # real-valued queries hardly ever tie
     assert figures["codes"][2] > 0

@@ -61,8 +61,8 @@ def test_langchain_adds_replaces_and_removes(store: "KenthashStore", tmp_path: P
     Image.new("RGB", (60, 40), "red").save(tmp_path / "red.png")
     Image.new("RGB", (60, 40), "blue").save(tmp_path / "blue.png")
     store.add_images([tmp_path / "red.png", tmp_path / "blue.png"])
-    (found,) = store.similarity_search_by_image(tmp_path / "blue.png", k=1)
-    assert found.metadata == {"picture": str(tmp_path / "blue.png")} and found.page_content == ""
+    (document,) = store.similarity_search_by_image(tmp_path / "blue.png", k=1)
+    assert document.metadata == {"picture": str(tmp_path / "blue.png")} and document.page_content == ""
     assert store.delete([new]) and new not in store.index
     with pytest.raises(UsageError, match="1 documents, 2 ids"):
         store.add_texts(["a"], ids=["x", "y"])
@@ -137,6 +137,6 @@ def test_llama_index_retrieves_through_its_own_index(hasher: Hasher, tmp_path: P
     with Index.create(tmp_path / "nodes.kh", bits=64) as index:
         context = StorageContext.from_defaults(vector_store=KenthashVectorStore(index))
         documents = [Document(text=text) for text in TEXTS]
-        made = VectorStoreIndex.from_documents(documents, context, embed_model=embedding, transformations=[])
-        (best,) = made.as_retriever(similarity_top_k=1).retrieve(TEXTS[2])
+        vector_index = VectorStoreIndex.from_documents(documents, context, embed_model=embedding, transformations=[])
+        (best,) = vector_index.as_retriever(similarity_top_k=1).retrieve(TEXTS[2])
         assert best.get_content() == TEXTS[2] and best.score == 1.0

@@ -17,9 +17,9 @@ def test_is_the_formula(samples: int, temperature: float) -> None:
     torch.manual_seed(samples)
     x, t = torch.randn(2, samples, 5, dtype=torch.float64)
     total = 0.0
-    for one, other in ((x, t), (t, x)):
+    for anchors, other in ((x, t), (t, x)):
         for k in range(samples):
-            cosines = [cosine_similarity(one[k], row, dim=0).item() for row in other]
+            cosines = [cosine_similarity(anchors[k], row, dim=0).item() for row in other]
             total -= log(exp(cosines[k] / temperature) / sum(exp(c / temperature) for c in cosines)) / samples
     assert info_nce(x, t, temperature).item() == pytest.approx(total, abs=1e-12)
 

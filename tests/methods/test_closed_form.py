@@ -97,12 +97,12 @@ def test_rabitqs_bits_estimate_inner_products(bits: int) -> None:
 @pytest.mark.parametrize("dimensions", [20, 1030])
 def test_towers_of_any_size_have_signs(dimensions: int) -> None:
     image, text = towers(30, 8, dimensions)
-    bits, kept = Sign.fixed_bits(dimensions), min(dimensions, MAX_BITS)
+    bits, used = Sign.fixed_bits(dimensions), min(dimensions, MAX_BITS)
     with pytest.raises(UsageError, match=f"use --bits {bits}"):
         make("sign", 16, image, text)
     codes = pack(make("sign", bits, image, text).fit(image, text, seed=0)[1](text))
-    assert unpack(codes).shape[1] == bits == -(-kept // 8) * 8
-    centred = (text - text.mean(axis=0))[:, :kept] >= 0
+    assert unpack(codes).shape[1] == bits == -(-used // 8) * 8
+    centred = (text - text.mean(axis=0))[:, :used] >= 0
     assert np.array_equal(hamming(codes, codes), (centred[:, None] != centred[None]).sum(axis=2))
 
 

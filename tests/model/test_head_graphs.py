@@ -24,11 +24,11 @@ HEADS_TO_TRY = [HeadConfig(kind, 32 if kind in NEED_HIDDEN else 0) for kind in H
 
 def network(head: HeadConfig) -> HashNetwork:
     torch.manual_seed(0)
-    made = HashNetwork(HasherConfig(BITS, 24, 12, head, head, encoder=""))
+    hash_network = HashNetwork(HasherConfig(BITS, 24, 12, head, head, encoder=""))
     with torch.no_grad():
-        for value in made.modules().state_dict().values():
+        for value in hash_network.modules().state_dict().values():
             value.add_(0.1 * torch.randn_like(value).abs())
-    return made
+    return hash_network
 
 
 def test_every_kind_of_head_has_a_graph() -> None:

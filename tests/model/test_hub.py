@@ -39,8 +39,8 @@ except KenthashError as error:
 def run(script: str, cache: Path, address: str, *words: str, token: str = "secret") -> str:
     settings = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_TOKEN": token}
     words = (sys.executable, "-c", script, *words)
-    done = subprocess.run(words, env=os.environ | settings, capture_output=True, text=True, timeout=PATIENCE)
-    return done.stdout.strip() or done.stderr
+    completed = subprocess.run(words, env=os.environ | settings, capture_output=True, text=True, timeout=PATIENCE)
+    return completed.stdout.strip() or completed.stderr
 
 
 @pytest.fixture(scope="module")

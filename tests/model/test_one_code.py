@@ -153,15 +153,15 @@ def test_an_index_of_an_earlier_version_says_so_and_is_encoded_again(place: Path
         digest = str(item.metadata["digest"]).partition("-")[2]
         opened.upsert([item.id], item.code[None] ^ np.uint8(1), [{**item.metadata, "digest": digest}])
         opened.note(PICTURES, "")
-    told = invoke(*search)
-    assert json.loads(told.stdout)[0]["distance"] == 128 and told.stderr.count("\n") == 1
-    assert "by another version" in told.stderr
+    warned = invoke(*search)
+    assert json.loads(warned.stdout)[0]["distance"] == 128 and warned.stderr.count("\n") == 1
+    assert "by another version" in warned.stderr
     run("index", "export", "--index", index, "--out", tmp_path / "old codes")
-    again = invoke(*add)
-    assert again.stderr.endswith(
+    renewed = invoke(*add)
+    assert renewed.stderr.endswith(
         "\nthis index was filled by another version of kenthash: its pictures are encoded again\n"
     )
-    assert again.stdout == "0 added, 1 changed, 0 moved, 0 unchanged, 0 removed, 0 skipped\n"
+    assert renewed.stdout == "0 added, 1 changed, 0 moved, 0 unchanged, 0 removed, 0 skipped\n"
     assert invoke(*add).stderr.count("\n") == 1 and json.loads(run(*search))[0]["distance"] == 0
     run("index", "remove", "photos/a.jpg", "--index", index)
     with pytest.raises(UsageError, match="another version"):

@@ -51,9 +51,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_relevance_is_true_of_items_that_calibrated_nothing(place: Path) -> None:
     part = ["--data", str(place / "pack"), "--query", "400"]
-    done = CliRunner().invoke(app, ["models", "calibrate", str(place / "model"), *part, "--seed", "1", "--json"])
-    assert done.exit_code == 0, done.stderr
-    fitted = json.loads(done.stdout)["coefficients"]
+    result = CliRunner().invoke(app, ["models", "calibrate", str(place / "model"), *part, "--seed", "1", "--json"])
+    assert result.exit_code == 0, result.stderr
+    fitted = json.loads(result.stdout)["coefficients"]
     assert set(fitted) == {"8", str(BITS)} and set(fitted["8"]) == {"words", "picture"}
     assert all(kind[1] > 1 for kind in fitted[str(BITS)].values())  # nearer is more often right
     rows = set(np.random.default_rng(1).permutation(ITEMS)[:400]) & set(
@@ -98,8 +98,9 @@ def test_a_damaged_file_and_too_few_items_are_named(place: Path, tmp_path: Path)
         with pytest.raises(DataError, match="not the relevance of a model"):
             Relevance.read(tmp_path)
     words = ["models", "calibrate", str(place / "model"), "--data", str(place / "pack"), "--query", "150"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code and isinstance(done.exception, DataError) and "it takes at least 200" in str(done.exception)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code and isinstance(result.exception, DataError)
+    assert "it takes at least 200" in str(result.exception)
 
 
 def test_training_calibrates_on_what_it_does_not_learn_from(

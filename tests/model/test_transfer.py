@@ -33,10 +33,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_recall_is_that_of_counted_ranks(place: Path) -> None:
     words = ["models", "evaluate", str(place / "model"), "--data", str(place / "pack"), "--query", str(DRAWN)]
-    done = CliRunner().invoke(app, [*words, "--seed", "3", "--json"])
-    assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["items"] == DRAWN and "does not say by which weights" in found["vectors"]
+    result = CliRunner().invoke(app, [*words, "--seed", "3", "--json"])
+    assert result.exit_code == 0, result.stderr
+    scores = json.loads(result.stdout)
+    assert scores["items"] == DRAWN and "does not say by which weights" in scores["vectors"]
     rows = np.random.default_rng(3).permutation(ITEMS)[:DRAWN]
     firsts = np.load(place / "pack" / "text_offsets.npy")[:-1]
     for bits in (8, 32):
@@ -46,9 +46,9 @@ def test_recall_is_that_of_counted_ranks(place: Path) -> None:
         for direction, queries, items in (("t2i", text, image), ("i2t", image, text)):
             distances = ((queries[:, None] >= 0) != (items[None] >= 0)).sum(2)
             weighted = (np.abs(queries[:, None]) * ((queries[:, None] >= 0) != (items[None] >= 0))).sum(2)
-            recall = found["recall"][str(bits)][direction]
+            recall = scores["recall"][str(bits)][direction]
             assert recall == {str(k): pytest.approx(100 * counted(distances, k)) for k in (1, 5, 10)}
-            assert found["real_valued_query"][str(bits)][direction] == pytest.approx(100 * counted(weighted, 10))
+            assert scores["real_valued_query"][str(bits)][direction] == pytest.approx(100 * counted(weighted, 10))
     assert "text → image" in CliRunner().invoke(app, words).stdout
 
 

@@ -155,9 +155,9 @@ def _swapped(rng: random.Random, data: bytearray, size: int) -> bytes:
 
 def _edited(rng: random.Random, data: bytearray) -> bytes:
     """A header with another value in it and the right checksum, as far as the header has one."""
-    title, _, rest = bytes(data[:4096]).partition(b"\n")
+    title, _, content = bytes(data[:4096]).partition(b"\n")
     try:
-        header, _ = json.JSONDecoder().raw_decode(rest.rstrip(b"\0").decode())
+        header, _ = json.JSONDecoder().raw_decode(content.rstrip(b"\0").decode())
     except ValueError:
         return _flipped(rng, data, [rng.randrange(100)])
     key = rng.choice(list(header))

@@ -58,9 +58,9 @@ class Postgres:
         self.address = f"postgresql://postgres@/postgres?host={folder}"
         self.programs = Path(package.origin).parent / "pginstall18" / "bin"
         options = ["--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres"]
-        made = subprocess.run([*self._command("initdb"), *options], capture_output=True, text=True)
-        if made.returncode:
-            pytest.skip(f"PostgreSQL cannot be set up: {made.stderr.strip()[-500:]}")
+        completed = subprocess.run([*self._command("initdb"), *options], capture_output=True, text=True)
+        if completed.returncode:
+            pytest.skip(f"PostgreSQL cannot be set up: {completed.stderr.strip()[-500:]}")
 
     def _command(self, program: str) -> list[str]:
         """PostgreSQL refuses to run as root: then a user namespace gives it an ordinary user id (see the script)."""

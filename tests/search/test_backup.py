@@ -83,10 +83,10 @@ def test_a_backup_is_restored_by_copying(tmp_path: Path) -> None:
         add_texts(index, lambda texts: codes[: len(texts)])
         index.note("model", "m")
         index.compact()
-        right = found(index, codes)
+        right = hit_ids(index, codes)
         command = [sys.executable, "-m", "kenthash", "index", "backup", "--index", str(path), "--out", str(copy)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, "100\n")
+        completed = subprocess.run(command, capture_output=True, text=True)
+        assert (completed.returncode, completed.stdout) == (0, "100\n")
         assert [file.name for file in copy.parent.iterdir()] == ["x.kh"]
         index.remove([f"{i}" for i in range(50)])
         for file in tmp_path.glob("x.kh*"):
@@ -98,12 +98,12 @@ def test_a_backup_is_restored_by_copying(tmp_path: Path) -> None:
             index.list_ids()  # by a new connection, since the other one is in use
     with Index.open(path) as restored:
         assert restored.notes() == {"model": "m", "texts": "complete"}
-        assert found(restored, codes) == right
+        assert hit_ids(restored, codes) == right
         restored.compact()
     assert verify_index(path).healthy
 
 
-def found(index: Index, codes: Codes) -> list[list[str]]:
+def hit_ids(index: Index, codes: Codes) -> list[list[str]]:
     return [hits.ids for search in (index.search, index.search_texts) for hits in search(codes[:5], 100)]
 
 

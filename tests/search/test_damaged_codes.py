@@ -24,8 +24,8 @@ QUERIES = np.random.default_rng(1).integers(0, 256, (3, 8), np.uint8)
 
 def test_mutations_give_right_answers() -> None:
     command = [sys.executable, str(Path(__file__).with_name("damage.py")), "codes", "0", str(MUTATIONS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["counts"] == {"right": MUTATIONS}, done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(completed.stdout)["counts"] == {"right": MUTATIONS}, completed.stdout
 
 
 def test_two_flipped_bits_and_two_swapped_words_change_the_checksum() -> None:

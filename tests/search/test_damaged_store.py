@@ -19,9 +19,9 @@ CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
 def test_mutations_are_refused_or_harmless() -> None:
     """SQLite has no checksums, so a changed letter of an id or of metadata goes unnoticed ("wrong answer")."""
     command = [sys.executable, str(Path(__file__).with_name("damage.py")), "store", "0", str(MUTATIONS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["counts"].keys() <= {"right", "refused", "wrong answer"}, done.stdout
-    assert json.loads(done.stdout)["counts"]["refused"] > MUTATIONS // 2
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(completed.stdout)["counts"].keys() <= {"right", "refused", "wrong answer"}, completed.stdout
+    assert json.loads(completed.stdout)["counts"]["refused"] > MUTATIONS // 2
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,15 @@ def test_edited_copies_are_grouped_largest_first(tmp_path: Path) -> None:
     with Index.create(folder / ".kenthash.kh", bits=64) as index:
         sync_folder(index, walk_folder(folder), AverageHash())
         index.add(["code only"], np.zeros((1, 8), np.uint8))
-        found = find_duplicates(index)
-    assert [[item.id for item in group] for group in found.groups] == [["1.jpg", "again.jpg", "small.jpg"]]
-    assert (found.compared, found.without) == (8, 1)
+        duplicates = find_duplicates(index)
+    assert [[item.id for item in group] for group in duplicates.groups] == [["1.jpg", "again.jpg", "small.jpg"]]
+    assert (duplicates.compared, duplicates.without) == (8, 1)
     words = ["index", "duplicates", "--index", str(folder / ".kenthash.kh")]
-    done = CliRunner().invoke(app, words)
-    assert done.stdout.startswith("3 pictures\n  640 × 480") and str(folder / "small.jpg") in done.stdout
-    assert "compared 8; groups: 1, copies: 2" in done.stderr and "without a fingerprint: 1;" in done.stderr
-    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert [item["path"] for item in told["groups"][0]] == [
+    result = CliRunner().invoke(app, words)
+    assert result.stdout.startswith("3 pictures\n  640 × 480") and str(folder / "small.jpg") in result.stdout
+    assert "compared 8; groups: 1, copies: 2" in result.stderr and "without a fingerprint: 1;" in result.stderr
+    printed = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert [item["path"] for item in printed["groups"][0]] == [
         str(folder / n) for n in ("1.jpg", "again.jpg", "small.jpg")
     ]
 

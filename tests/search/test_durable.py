@@ -256,5 +256,5 @@ def test_another_process_that_comes_and_goes_takes_no_writes_with_it(tmp_path: P
 
 def _seen_elsewhere(path: Path) -> list[str]:
     command = "import sys; from kenthash.search import Index; print(*Index.open(sys.argv[1]).list_ids())"
-    done = subprocess.run([sys.executable, "-c", command, str(path)], capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    completed = subprocess.run([sys.executable, "-c", command, str(path)], capture_output=True, text=True, check=True)
+    return completed.stdout.split()

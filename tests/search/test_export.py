@@ -22,9 +22,9 @@ def index(tmp_path: Path) -> Index:
     rng = np.random.default_rng(0)
     ids = [f"{'é日 z'[n % 4]}/{n}.jpg" for n in rng.permutation(500).tolist()]
     metadata = [{"n": n, "labels": ["it's", "😀"][: n % 3], "none": None, "x": n / 7} for n in range(500)]
-    made = Index.create(tmp_path / "a.kh", bits=72)
-    made.add(ids, rng.integers(0, 256, (500, 9), dtype=np.uint8), metadata)
-    return made
+    created = Index.create(tmp_path / "a.kh", bits=72)
+    created.add(ids, rng.integers(0, 256, (500, 9), dtype=np.uint8), metadata)
+    return created
 
 
 def needs(kind: str) -> None:

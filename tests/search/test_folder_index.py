@@ -186,8 +186,8 @@ def test_an_index_that_was_killed_says_so_and_knows_its_names(tmp_path: Path, mo
     for i in range(3 * BATCH):
         paint(photos / f"name{i:03}.png", i)
     command = [sys.executable, "-c", KILLED, "index", "add", str(photos), "--model", str(model)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert completed.returncode == -signal.SIGKILL, completed.stderr
     monkeypatch.chdir(photos)
     searched = run("search", "a name001", "-k", "2", "--json")
     assert [hit["by_words"] for hit in json.loads(searched.stdout)] == [True, False]

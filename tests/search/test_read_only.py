@@ -63,8 +63,8 @@ def killed(path: Path) -> Path:
         "index.add([f'{i:02}' for i in range(40, 60)], codes, [{'n': i} for i in range(40, 60)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
-    assert done.returncode == -signal.SIGKILL and path.with_name(path.name + "-wal").stat().st_size
+    completed = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert completed.returncode == -signal.SIGKILL and path.with_name(path.name + "-wal").stat().st_size
     return path
 
 
@@ -161,9 +161,11 @@ def on_read_only_disk(folder: Path, *command: str) -> "subprocess.CompletedProce
 def test_search_and_stats_on_a_read_only_disk(tmp_path: Path) -> None:
     path = closed(tmp_path / "x.kh")
     kenthash = [sys.executable, "-c", "from kenthash.cli import main; main()"]
-    done = on_read_only_disk(tmp_path, *kenthash, "search", "--like", "41", "-k", "3", "--index", str(path), "--json")
-    assert done.returncode == 0, done.stderr
+    completed = on_read_only_disk(
+        tmp_path, *kenthash, "search", "--like", "41", "-k", "3", "--index", str(path), "--json"
+    )
+    assert completed.returncode == 0, completed.stderr
     with Index.open(path) as index:
-        assert [hit["id"] for hit in json.loads(done.stdout)] == index.search(CODES[41:42], 4)[0].ids[1:]
-    done = on_read_only_disk(tmp_path, *kenthash, "index", "remove", "41", "--index", str(path))
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "read-only" in done.stderr
+        assert [hit["id"] for hit in json.loads(completed.stdout)] == index.search(CODES[41:42], 4)[0].ids[1:]
+    completed = on_read_only_disk(tmp_path, *kenthash, "index", "remove", "41", "--index", str(path))
+    assert completed.returncode == 1 and completed.stderr.count("\n") == 1 and "read-only" in completed.stderr

@@ -99,20 +99,20 @@ def test_answers_are_ranked_by_whole_codes(
         index.add(names[-500:].tolist(), codes[-500:], [{"n": i} for i in range(ITEMS - 500, ITEMS)])
         index.remove(names[:100].tolist())
         noisy = np.concatenate((vectors(0, ITEMS)[[50, 900, ITEMS - 9]] * 0.9 + 2 * vectors(3, 3), vectors(4, 2)))
-        for asked in (noisy, pack(noisy)):
-            queries = real_valued(noisy) if asked is noisy else Queries(pack(noisy))
-            together = index.search(asked, 10)
+        for query in (noisy, pack(noisy)):
+            queries = real_valued(noisy) if query is noisy else Queries(pack(noisy))
+            together = index.search(query, 10)
             for q in range(len(noisy)):
                 true = queries.distances(q, codes)
                 true[:100] = 1 << 40
                 best = np.lexsort((names, true))[:10]
-                (hits,) = index.search(asked[q : q + 1], 10)
+                (hits,) = index.search(query[q : q + 1], 10)
                 assert hits.ids == together[q].ids
                 assert hits.distances.tolist() == sorted(true[np.searchsorted(names, hits.ids)].tolist())
                 assert len(set(hits.ids) & set(names[best].tolist())) >= 8  # of noise nothing is certain
                 assert hits.proven or not whole
                 assert not hits.proven or hits.ids == names[best].tolist()
-            (hits,) = index.search(asked[:1], 10, filter="n < 400")
+            (hits,) = index.search(query[:1], 10, filter="n < 400")
             true = queries.distances(0, codes)[100:400]
             assert hits.ids == names[100 + np.lexsort((names[100:400], true))[:10]].tolist()
 
@@ -134,9 +134,9 @@ def test_small_indexes_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         index.compact()
         index.add(names[2500:].tolist(), codes[2500:])
         real = outputs[:4] + rng.standard_normal((4, length))
-        for asked, queries in ((real, real_valued(real)), (codes[:4], Queries(codes[:4]))):
+        for query, queries in ((real, real_valued(real)), (codes[:4], Queries(codes[:4]))):
             for radius in (None, 12):
-                for q, hits in enumerate(index.search(asked, 150, radius=radius)):
+                for q, hits in enumerate(index.search(query, 150, radius=radius)):
                     true = queries.distances(q, codes)
                     differing = np.bitwise_count(codes ^ queries.codes[q]).sum(axis=1)
                     inside = np.flatnonzero(differing <= (length if radius is None else radius))

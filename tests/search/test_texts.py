@@ -81,8 +81,8 @@ def test_texts(target: Callable[[str], str]) -> None:
         index.upsert(ids[190:], codes[190:], metadata[190:][::-1])
         index.remove(ids[:50])
         assert index.count_texts(ids[48:52]) == [0, 0, *(len(coded_texts(entry)) for entry in metadata[50:52])]
-        kept = [item for item in everything(index) if item.id in ids[50:190]]
-        assert as_rows(index.search_texts(queries[:1], 300)[0]) == expected(kept, queries[0], 300)
+        remaining = [item for item in everything(index) if item.id in ids[50:190]]
+        assert as_rows(index.search_texts(queries[:1], 300)[0]) == expected(remaining, queries[0], 300)
         add_texts(index, encode)
         index.compact()
         agree(index, queries, 300)

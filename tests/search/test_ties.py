@@ -59,10 +59,10 @@ def test_keys_and_strings_are_harmless_in_an_expression(text: str) -> None:
 def test_addresses() -> None:
     milvus = parse_milvus_address("milvus://me:s%40cret@host:1234/pictures?secure=true")
     assert (milvus.name, milvus.uri, milvus.token) == ("pictures", "https://host:1234", "me:s@cret")
-    assert milvus.shown == "milvus://host:1234/pictures"
+    assert milvus.display == "milvus://host:1234/pictures"
     assert parse_milvus_address("milvus://[::1]/p").uri == "http://[::1]:19530"
     postgres = parse_postgres_address("postgresql://me:secret@host/db?host=%2Frun%2Fpg&table=pics&sslmode=require")
-    assert postgres.name == "pics" and "secret" not in postgres.shown
+    assert postgres.name == "pics" and "secret" not in postgres.display
     assert postgres.uri == "postgresql://me:secret@host/db?host=%2Frun%2Fpg&sslmode=require"
     assert parse_postgres_address("postgres://host/db").name == "kenthash"
     for refused in "milvus://host", "milvus://host:x/n", "milvus:///n", "milvus://u:secret@h/a-b", "milvus://h/n?x=1":
@@ -70,7 +70,7 @@ def test_addresses() -> None:
     for password in "x?secret", "1?secret", "x#secret", "x/secret", "x@secret", "50%secret":
         _refuses(parse_postgres_address, f"postgresql://u:{password}@h/d")
     for harmless in "host:5432/db?application_name=a@b", "[::1]:5432/db?x=a@b", "host/db?x=a@b", "u@host/db?x=a@b":
-        assert "@" not in parse_postgres_address(f"postgresql://{harmless}").shown
+        assert "@" not in parse_postgres_address(f"postgresql://{harmless}").display
     for refused in "postgresql://h/d?table=a%22;drop", "postgresql://u:secret@h/d?table=" + "x" * 64:
         _refuses(parse_postgres_address, refused)
 

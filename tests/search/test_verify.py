@@ -86,9 +86,9 @@ def write_cut(file: Path) -> None:
 def test_a_healthy_index_is_healthy_and_stays_as_it_is(folder: Path) -> None:
     right, before = answers(folder / "x.kh"), (folder / "x.kh").read_bytes()
     for repair in (False, True):
-        found = verify_index(folder / "x.kh", repair)
-        assert found.healthy and not found.repaired and found.code_files == 2 and found.items == 2970, found
-        assert found.texts == found.items
+        report = verify_index(folder / "x.kh", repair)
+        assert report.healthy and not report.repaired and report.code_files == 2 and report.items == 2970, report
+        assert report.texts == report.items
     assert (folder / "x.kh").read_bytes() == before
     assert answers(folder / "x.kh") == right
 
@@ -97,8 +97,8 @@ def test_a_healthy_index_is_healthy_and_stays_as_it_is(folder: Path) -> None:
 def test_damage_is_found_and_mended_where_it_can_be(folder: Path, kind: str) -> None:
     part, harm, repairable = DAMAGE[kind]
     harm(folder)
-    found = verify_index(folder / "x.kh")
-    assert list(found.faults) == [part] and found.faults[part][0], found
+    report = verify_index(folder / "x.kh")
+    assert list(report.faults) == [part] and report.faults[part][0], report
     after = verify_index(folder / "x.kh", repair=True)
     assert after.healthy == repairable
     if repairable:
@@ -120,8 +120,8 @@ def test_tables_that_are_wrong_from_the_start(folder: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch, Index.open(folder / "x.kh") as index:
         patch.setattr(mih, "fill_tables", wrong)
         index.compact()
-    found = verify_index(folder / "x.kh")
-    assert "its tables are not those of its codes" in found.faults["code file"][0]
+    report = verify_index(folder / "x.kh")
+    assert "its tables are not those of its codes" in report.faults["code file"][0]
     assert verify_index(folder / "x.kh", repair=True).healthy
 
 
@@ -129,9 +129,9 @@ def test_a_damaged_page_is_found_and_left(folder: Path) -> None:
     place = (folder / "x.kh").read_bytes().index(b"number 1500") // 16384 * 16384
     write(folder / "x.kh", place, b"\xff" * 100)
     for repair in (False, True):
-        found = verify_index(folder / "x.kh", repair)
-        assert list(found.faults) == ["SQLite file"] and not found.repaired
-        assert "malformed" in found.faults["SQLite file"][0]
+        report = verify_index(folder / "x.kh", repair)
+        assert list(report.faults) == ["SQLite file"] and not report.repaired
+        assert "malformed" in report.faults["SQLite file"][0]
 
 
 def test_an_index_of_sqlites_is_made_again(tmp_path: Path) -> None:
@@ -147,10 +147,10 @@ def test_an_index_of_sqlites_is_made_again(tmp_path: Path) -> None:
     places = [match.start() for match in re.finditer(name, content)]
     (place,) = (place for place in places if place // 16384 == root - 1)
     write(path, place, "é15x".encode())
-    found = verify_index(path)
-    assert "missing from index" in found.faults["SQLite file"][0]
-    found = verify_index(path, repair=True)
-    assert found.healthy and found.items == 280 and "SQLite file" in found.repaired
+    report = verify_index(path)
+    assert "missing from index" in report.faults["SQLite file"][0]
+    report = verify_index(path, repair=True)
+    assert report.healthy and report.items == 280 and "SQLite file" in report.repaired
 
 
 def test_the_command(folder: Path) -> None:
@@ -159,13 +159,13 @@ def test_the_command(folder: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True)
 
     code_file(folder, "items").unlink()
-    done = run()
-    assert done.returncode == 1 and done.stdout.startswith("damaged: 2,970 items") and "--repair" in done.stderr
-    done = run("--repair", "--json")
+    result = run()
+    assert result.returncode == 1 and result.stdout.startswith("damaged: 2,970 items") and "--repair" in result.stderr
+    result = run("--repair", "--json")
     assert (
-        done.returncode == 0
-        and json.loads(done.stdout)["healthy"]
-        and "code file" in json.loads(done.stdout)["repaired"]
+        result.returncode == 0
+        and json.loads(result.stdout)["healthy"]
+        and "code file" in json.loads(result.stdout)["repaired"]
     )
     with pytest.raises(UsageError, match="only an index in a file"):
         verify_index("postgresql://user:secret@host/db")

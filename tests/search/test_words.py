@@ -27,10 +27,10 @@ METADATA: list[Metadata] = [
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[Index]:
-    with Index.create(tmp_path / "x.kh", bits=16) as made:
-        made.add(IDS, pack(OUTPUTS), METADATA)
-        made.update_words()
-        yield made
+    with Index.create(tmp_path / "x.kh", bits=16) as created:
+        created.add(IDS, pack(OUTPUTS), METADATA)
+        created.update_words()
+        yield created
 
 
 def test_words_are_those_of_names_texts_and_labels(index: Index) -> None:

@@ -114,9 +114,9 @@ def running(
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log.read_text()
-        told = json.loads(line)
-        assert told["items"] == items
-        yield Running(told["url"], process, log)
+        started = json.loads(line)
+        assert started["items"] == items
+        yield Running(started["url"], process, log)
     finally:
         process.kill()
         process.wait()
@@ -126,12 +126,12 @@ def problem(answer: httpx.Response, status: int, slug: str) -> str:
     """Check that an answer is a typed error; its detail."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["type"] == f"/errors/{slug}" and told["status"] == status and set(told) == {
+    document = answer.json()
+    assert document["type"] == f"/errors/{slug}" and document["status"] == status and set(document) == {
         "type", "title", "status", "detail",
     }  # fmt: skip
-    assert told["detail"] and "\n" not in told["detail"]
-    return str(told["detail"])
+    assert document["detail"] and "\n" not in document["detail"]
+    return str(document["detail"])
 
 
 def resident(pid: int) -> int:

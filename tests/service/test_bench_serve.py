@@ -84,20 +84,20 @@ print(json.dumps([monitor.wakes, len(os.sched_getaffinity(0))]))
 
 def test_every_request_is_answered() -> None:
     result = bench_serve(items=2000, seconds=1)
-    asked = {name: figures for name, figures in result.items() if name.startswith("by ")}
-    assert len(asked) == 4 and all(figures["errors"] == 0 for figures in asked.values())
-    assert asked[f"by id, {RATE:g} a second"]["requests"] >= RATE  # on a schedule: late, maybe, but all of them
-    assert all(figures["p99_ms"] >= figures["p50_ms"] > 0 for figures in asked.values())
+    by_query = {name: figures for name, figures in result.items() if name.startswith("by ")}
+    assert len(by_query) == 4 and all(figures["errors"] == 0 for figures in by_query.values())
+    assert by_query[f"by id, {RATE:g} a second"]["requests"] >= RATE  # on a schedule: late, maybe, but all of them
+    assert all(figures["p99_ms"] >= figures["p50_ms"] > 0 for figures in by_query.values())
     assert f"codes of {BITS} bits" in render(result) and "by words, one client" in render(result)
 
 
 def children(pid: int) -> dict[int, str]:
     """The command line of each process that it has started."""
-    found = {}
-    for one in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+    commands = {}
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
         with suppress(OSError):  # ended meanwhile
-            found[one] = Path(f"/proc/{one}/cmdline").read_text().replace("\0", " ")
-    return found
+            commands[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    return commands
 
 
 def at_work(pid: int) -> bool:
@@ -125,8 +125,8 @@ def test_a_signal_leaves_no_process_behind(number: signal.Signals, tmp_path: Pat
         for part in (" serve --index ", "spawn_main"):
             assert any(part in own for own in started.values())
         bench.send_signal(number)
-        _, told = bench.communicate(timeout=PATIENCE)
-        assert bench.returncode not in (0, -number) and "Traceback" not in told
+        _, messages = bench.communicate(timeout=PATIENCE)
+        assert bench.returncode not in (0, -number) and "Traceback" not in messages
         wait_until(lambda: not any(at_work(pid) for pid in started))
         assert not list(tmp_path.glob("kenthash-*"))
     finally:

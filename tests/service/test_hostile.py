@@ -24,8 +24,8 @@ from processes import PATIENCE
 def unharmed(client: httpx.Client, server: Running) -> Iterator[None]:
     """After each of these the server answers as before, and has logged no failure of its own."""
     yield
-    found = client.post("/search", json={"id": name(0), "k": 100}).json()
-    assert len(found["hits"]) == ITEMS - 1
+    hits = client.post("/search", json={"id": name(0), "k": 100}).json()
+    assert len(hits["hits"]) == ITEMS - 1
     levels = {json.loads(line)["level"] for line in server.log.read_text().splitlines()}
     assert "error" not in levels
 
@@ -234,7 +234,7 @@ def test_headers(server: Running, client: httpx.Client) -> None:
         assert client.get("/stats", headers={"Host": host}).status_code == 200
     preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     answers = [client.options("/search", headers=preflight), client.get("/stats", headers=preflight)]
-    assert not any(header.startswith("access-control") for one in answers for header in one.headers)
+    assert not any(header.startswith("access-control") for response in answers for header in response.headers)
     page = client.get("/")
     assert "default-src 'self'" in page.headers["content-security-policy"]
     split = raw(server, b"GET /items/x%0d%0aSet-Cookie:%20a=b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -290,8 +290,8 @@ def test_our_own_page_links_and_programs_are_served(client: httpx.Client, server
 def test_parts_of_files_are_not_given(client: httpx.Client, part: str) -> None:
     for address in ("/", "/static/style.css", f"/items/{name(0)}/image"):
         whole = client.get(address)
-        asked = client.get(address, headers={"Range": part})
-        assert asked.status_code == whole.status_code == 200 and asked.content == whole.content
+        response = client.get(address, headers={"Range": part})
+        assert response.status_code == whole.status_code == 200 and response.content == whole.content
 
 
 def test_schemathesis_finds_no_failure(server: Running, client: httpx.Client, place: Place, tmp_path: Path) -> None:
@@ -303,11 +303,11 @@ def test_schemathesis_finds_no_failure(server: Running, client: httpx.Client, pl
         "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance,status_code_conformance",
         "--no-color",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     with Index.open(place.index) as index:  # what it has put there
-        index.remove([one for one in index.list_ids(limit=100_000) if not one.startswith("photos/")])
+        index.remove([id for id in index.list_ids(limit=100_000) if not id.startswith("photos/")])
     wait_until(lambda: client.get("/stats").json()["items"] == ITEMS)  # the server notices by itself
-    assert done.returncode == 0, done.stdout[-6000:]
+    assert completed.returncode == 0, completed.stdout[-6000:]
 
 
 def test_private_keys_are_no_filters(client: httpx.Client) -> None:

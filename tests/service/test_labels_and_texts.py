@@ -53,15 +53,15 @@ async def client_of(service: Service) -> AsyncIterator[httpx.AsyncClient]:
 def test_any_number_of_labels_is_counted(tmp_path: Path) -> None:
     async def ask(service: Service) -> list[dict[str, object]]:
         async with client_of(service) as client:
-            while not (told := (await client.get("/labels?limit=4")).json())["complete"]:
+            while not (listed := (await client.get("/labels?limit=4")).json())["complete"]:
                 await asyncio.sleep(0.05)
-            return list(told["labels"])
+            return list(listed["labels"])
 
     labels = [[*(f"{item} {i}" for i in range(RARE)), "thing", f"kind {item % 2}"] for item in range(ITEMS)]
     with serving(tmp_path, [{"labels": few} for few in labels]) as service:
-        told = asyncio.run(ask(service))
+        listed = asyncio.run(ask(service))
     counts = [("thing", ITEMS), ("kind 0", ITEMS // 2), ("kind 1", ITEMS // 2), ("0 0", 1)]
-    assert told == [{"label": label, "items": items} for label, items in counts]
+    assert listed == [{"label": label, "items": items} for label, items in counts]
 
 
 def test_facets_are_counted_and_followed(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_facets_are_counted_and_followed(tmp_path: Path) -> None:
             "complete": True,
         }
         async with client_of(service) as client, watching(service):
-            while (told := (await client.get("/facets")).json()) != expected:
-                assert not told["complete"]
+            while (response := (await client.get("/facets")).json()) != expected:
+                assert not response["complete"]
                 await asyncio.sleep(0.05)
             with Index.open(tmp_path / "x.kh") as index:
                 index.remove(["0", "1"])
@@ -128,11 +128,11 @@ def test_duplicates(tmp_path: Path) -> None:
 
     async def ask(service: Service) -> None:
         async with client_of(service) as client:
-            while not (told := (await client.get("/duplicates?limit=1")).json())["complete"]:
+            while not (response := (await client.get("/duplicates?limit=1")).json())["complete"]:
                 await asyncio.sleep(0.05)
-            (group,) = told["groups"]
+            (group,) = response["groups"]
             assert [item["id"] for item in group["items"]] == ["1", "3"]
-            assert (told["all_groups"], told["all_items"]) == (2, 4)
+            assert (response["all_groups"], response["all_items"]) == (2, 4)
             (group,) = (await client.get("/duplicates?offset=1")).json()["groups"]
             sizes = [(item["id"], item["width"], item["bytes"]) for item in group["items"]]
             assert sizes == [("2", 90, 450), ("0", 80, 400)]  # the largest first

@@ -44,14 +44,14 @@ def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFac
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):
 
-        def found(**asked: object) -> list[tuple[int, str, str]]:
-            answer = client.post("/search", json={"text": "two dogs", **asked})
+        def search_hits(**query: object) -> list[tuple[int, str, str]]:
+            answer = client.post("/search", json={"text": "two dogs", **query})
             assert answer.status_code == 200, answer.text
             return [(hit["distance"], hit["id"], hit["code"]) for hit in answer.json()["hits"]]
 
-        assert found(k=5) == expected[:5] and found(k=5, offset=5) == expected[5:10]
+        assert search_hits(k=5) == expected[:5] and search_hits(k=5, offset=5) == expected[5:10]
         cats = {item.id for item in items if item.metadata["labels"] == ["cat"]}
-        assert found(filter="labels has 'cat'") == [hit for hit in expected if hit[1] in cats]
+        assert search_hits(filter="labels has 'cat'") == [hit for hit in expected if hit[1] in cats]
         assert client.get("/stats").json()["engine"] == target.partition("://")[0]
         ask = {"text": "picture number 7", "find": "texts", "k": 100}
         hits = client.post("/search", json=ask).json()["hits"]
@@ -66,7 +66,7 @@ def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFac
         assert client.delete(f"/items/{name(7)}").status_code == 204
         problem(client.get(f"/items/{name(7)}"), 404, "not-found")
         assert name(7) not in [hit["id"] for hit in client.post("/search", json=ask).json()["hits"]]
-        assert name(7) not in [hit[1] for hit in found(k=100)]
+        assert name(7) not in [hit[1] for hit in search_hits(k=100)]
 
 
 def test_a_service_whose_postgresql_is_down(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from processes import PATIENCE
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = make_service(ServiceSettings(str(make_place(tmp_path).index)))
-    yield made
-    made.close()
+    created = make_service(ServiceSettings(str(make_place(tmp_path).index)))
+    yield created
+    created.close()
 
 
 def test_a_reload_waits_for_a_request_that_is_about_to_use_the_old_index(service: Service) -> None:
@@ -123,8 +123,8 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path, workers: int)
         def ask(text: bool) -> None:
             with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
                 while not stop.is_set():
-                    asked = {"text": f"words {len(statuses)}"} if text else {"id": name(len(statuses) % ITEMS)}
-                    statuses.append(client.post("/search", json=asked).status_code)
+                    query = {"text": f"words {len(statuses)}"} if text else {"id": name(len(statuses) % ITEMS)}
+                    statuses.append(client.post("/search", json=query).status_code)
 
         askers = [threading.Thread(target=ask, args=(text,)) for text in (False, False, True)]
         for asker in askers:

@@ -21,8 +21,8 @@ from kenthash.search.queries import WITHOUT, real_valued
 def search(client: httpx.Client, **query: object) -> dict[str, Any]:
     answer = client.post("/search", json=query)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    result: dict[str, Any] = answer.json()
+    return result
 
 
 def until(client: httpx.Client, address: str, key: str, wanted: object) -> None:
@@ -36,21 +36,21 @@ def test_search_by_words_is_exact(client: httpx.Client, place: Place) -> None:
     with Index.open(place.index) as index:
         items = [item for item in index.get([name(i) for i in range(ITEMS)]) if item]
     expected = ranked(output, items)
-    found = search(client, text=text, k=5)
-    assert answers(found) == expected[:5] and found["proven"] is True
-    assert found["close"] is None and {hit["relevance"] for hit in found["hits"]} == {None}  # not calibrated
-    assert [hit["weighted"] for hit in found["hits"]] == sorted(hit["weighted"] for hit in found["hits"])
-    assert found["query"] == {"kind": "text", "code": code[0].tobytes().hex(), "bits": BITS}
-    assert found["more"] is True and found["items"] == ITEMS and found["looked_at"] == ITEMS
-    assert found["bytes_per_item"] == 8 and found["timing"]["total_ms"] >= found["timing"]["search_ms"] > 0
+    result = search(client, text=text, k=5)
+    assert answers(result) == expected[:5] and result["proven"] is True
+    assert result["close"] is None and {hit["relevance"] for hit in result["hits"]} == {None}  # not calibrated
+    assert [hit["weighted"] for hit in result["hits"]] == sorted(hit["weighted"] for hit in result["hits"])
+    assert result["query"] == {"kind": "text", "code": code[0].tobytes().hex(), "bits": BITS}
+    assert result["more"] is True and result["items"] == ITEMS and result["looked_at"] == ITEMS
+    assert result["bytes_per_item"] == 8 and result["timing"]["total_ms"] >= result["timing"]["search_ms"] > 0
     codes = {item.id: item.code.tobytes().hex() for item in items}
-    for hit in found["hits"]:
+    for hit in result["hits"]:
         number = int(hit["id"].rpartition("/")[2].partition(".")[0])
         assert hit["code"] == codes[hit["id"]] and hit["text"] == f"picture number {number}" and hit["has_image"]
         public = {"text", "labels", "year", "folder", "width", "height", "orientation"}
         assert hit["metadata"].keys() == public
-    rest = search(client, text=text, k=100, offset=5)
-    assert answers(rest) == expected[5:] and rest["more"] is False
+    next_page = search(client, text=text, k=100, offset=5)
+    assert answers(next_page) == expected[5:] and next_page["more"] is False
     near = search(client, text=text, radius=expected[3][0])
     assert len(near["hits"]) == sum(d <= expected[3][0] for d, _ in expected)
 
@@ -80,8 +80,8 @@ def ranked(output: NDArray[np.float32], items: list[Item]) -> list[tuple[int, st
     return [(int(bits[i]), items[i].id) for i in order]
 
 
-def answers(found: dict[str, Any]) -> list[tuple[int, str]]:
-    return [(hit["distance"], hit["id"]) for hit in found["hits"]]
+def answers(result: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(hit["distance"], hit["id"]) for hit in result["hits"]]
 
 
 def test_words_are_added_and_taken_away(client: httpx.Client, place: Place) -> None:
@@ -108,25 +108,27 @@ def test_search_by_picture_and_by_id(client: httpx.Client) -> None:
     form = {"image": ("x.bin", jpeg(3), "text/plain")}  # what it is called does not matter
     answer = client.post("/search", files=form, data={"k": "3", "filter": "year >= 3"})
     assert answer.status_code == 200
-    found = answer.json()
-    assert found["query"]["kind"] == "image" and found["hits"][0]["id"] == name(3) and found["hits"][0]["distance"] == 0
-    assert all(hit["metadata"]["year"] >= 3 for hit in found["hits"])
+    result = answer.json()
+    assert (
+        result["query"]["kind"] == "image" and result["hits"][0]["id"] == name(3) and result["hits"][0]["distance"] == 0
+    )
+    assert all(hit["metadata"]["year"] >= 3 for hit in result["hits"])
     similar = search(client, id=name(3), k=100)
     assert len(similar["hits"]) == ITEMS - 1 and name(3) not in [hit["id"] for hit in similar["hits"]]
-    assert similar["query"]["code"] == found["query"]["code"]
+    assert similar["query"]["code"] == result["query"]["code"]
     problem(client.post("/search", json={"id": "nobody"}), 404, "not-found")
 
 
 def test_texts_are_found_by_their_own_codes(client: httpx.Client, place: Place) -> None:
     assert client.get("/stats").json()["finds"] == ["pictures", "texts"]
-    found = search(client, text="picture number 7", find="texts", k=3)
-    assert found["hits"][0]["id"] == name(7) and found["hits"][0]["distance"] == 0
+    result = search(client, text="picture number 7", find="texts", k=3)
+    assert result["hits"][0]["id"] == name(7) and result["hits"][0]["distance"] == 0
     hasher = Hasher.load(place.model)
     codes = hasher.encode_texts([f"picture number {i}" for i in range(ITEMS)])
     picture = hasher.query_pictures([place.photos / "2024" / "4.jpg"])
     form = {"image": ("x", (place.photos / "2024" / "4.jpg").read_bytes())}
-    found = client.post("/search", files=form, data={"find": "texts", "k": "100"}).json()
-    assert answers(found) == ranked(picture, [Item(name(i), code, {}) for i, code in enumerate(codes)])
+    result = client.post("/search", files=form, data={"find": "texts", "k": "100"}).json()
+    assert answers(result) == ranked(picture, [Item(name(i), code, {}) for i, code in enumerate(codes)])
     cats = search(client, text="x", find="texts", filter="labels has 'cat'")
     assert {hit["labels"][0] for hit in cats["hits"]} == {"cat"} and len(cats["hits"]) == ITEMS // 3
 
@@ -152,8 +154,8 @@ def test_texts_come_and_go_with_their_items(client: httpx.Client) -> None:
 def test_texts_of_items_with_much_metadata(client: httpx.Client) -> None:
     """Whatever else an item holds, its texts are found; and those of items that come after it."""
     filled = 2**16 - len(json.dumps({"texts": ["the large one", "its other text"], "rest": ""}))
-    for id, text, rest in (("large", "the large one", filled), ("next", "the next one", 10)):
-        metadata = {"texts": [text, "its other text"], "rest": "x" * rest}
+    for id, text, filler in (("large", "the large one", filled), ("next", "the next one", 10)):
+        metadata = {"texts": [text, "its other text"], "rest": "x" * filler}
         assert client.put(f"/items/{id}", json={"code": "00" * 8, "metadata": metadata}).status_code == 201
     for id, text in (("large", "the large one"), ("next", "the next one")):
         assert nearest_text(client, text) == (id, 0, text)
@@ -224,10 +226,10 @@ def test_only_indexed_folders_are_shown(client: httpx.Client, place: Place) -> N
 def test_items_are_written_and_removed(client: httpx.Client) -> None:
     strange = "a/b c%?#ü/image"  # ends like the address of a picture
     address = f"/items/{quote(strange, safe='')}"
-    made = client.put(address, json={"code": "0123456789abcdef", "metadata": {"year": 1999, "labels": ["new"]}})
-    assert made.status_code == 201
+    created = client.put(address, json={"code": "0123456789abcdef", "metadata": {"year": 1999, "labels": ["new"]}})
+    assert created.status_code == 201
     expected = {"id": strange, "code": "0123456789abcdef", "metadata": {"year": 1999, "labels": ["new"]}}
-    assert made.json() == client.get(address).json() == {**expected, "has_image": False}
+    assert created.json() == client.get(address).json() == {**expected, "has_image": False}
     assert [hit["id"] for hit in search(client, id=name(0), filter="year = 1999")["hits"]] == [strange]
     by_text = client.put(address, json={"text": "picture number 2"})
     assert by_text.status_code == 200
@@ -254,6 +256,6 @@ def test_logs_are_json_without_queries(client: httpx.Client, server: Running) ->
     search(client, text="a very secret wish")
     client.get("/openapi.json")
     wait_until(lambda: [entry.get("route") for entry in last_two()] == ["/search", "/openapi.json"])
-    asked = last_two()[0]
-    assert asked["event"] == "request" and asked["method"] == "POST" and asked["status"] == 200
+    entry = last_two()[0]
+    assert entry["event"] == "request" and entry["method"] == "POST" and entry["status"] == 200
     assert "secret wish" not in server.log.read_text()

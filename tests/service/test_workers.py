@@ -96,9 +96,9 @@ def test_a_worker_more_takes_less_than_a_tenth_of_the_memory_of_one(place: Place
                 assert httpx.post(f"{server.url}/search", json=query, timeout=PATIENCE).status_code == 200
             return server_memory(server.process.pid)
 
-    one, three = memory(1), memory(3)
-    assert codes.stat().st_size > 0.1 * one
-    assert (three - one) / 2 < 0.1 * one
+    one_worker, three_workers = memory(1), memory(3)
+    assert codes.stat().st_size > 0.1 * one_worker
+    assert (three_workers - one_worker) / 2 < 0.1 * one_worker
 
 
 @linux

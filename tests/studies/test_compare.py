@@ -224,9 +224,11 @@ def test_short_texts_that_are_not_learned_from_are_told_once(
     """Runs of a comparison are quiet: it says itself what the pack does not, and what to do."""
     data = write_pack(tmp_path / "pack", items=100)
     compare(Comparison(data, tmp_path / "out", ("kcph",), (16,), 1, {"epochs": 1}))
-    told = capsys.readouterr().err
-    assert told.count("KCPH: short texts are not learned from: the pack does not say which encoder") == 1
-    assert "`encoder` in its meta.json, or give that of its texts by --set encoder.spec=NAME, for example clip" in told
+    printed = capsys.readouterr().err
+    assert printed.count("KCPH: short texts are not learned from: the pack does not say which encoder") == 1
+    assert (
+        "`encoder` in its meta.json, or give that of its texts by --set encoder.spec=NAME, for example clip" in printed
+    )
 
 
 def test_without_labels_the_table_is_of_own_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,8 +237,8 @@ def test_without_labels_the_table_is_of_own_pairs(tmp_path: Path, capsys: pytest
     np.save(folder / "labels.npy", np.zeros((200, 0), np.uint8))
     (folder / "meta.json").write_text('{"name": "bare", "classes": []}')
     sheet = compare(Comparison(folder, tmp_path / "bare", names, (16,), 1, layer))
-    told = capsys.readouterr().err
-    assert told == "dsph: left out: they need labels, and its items have no labels\n"
+    printed = capsys.readouterr().err
+    assert printed == "dsph: left out: they need labels, and its items have no labels\n"
     assert sheet.head[4:] == ["16 R@10"] and methods_of(sheet) == {"UCMFH", "lsh", "cosine"}
     assert all(float(str(row[4])) > 0 for row in sheet.rows) and "Bold" not in sheet.caption
     assert "Figures by shared labels are left out: its items have no labels." in sheet.caption
@@ -269,8 +271,8 @@ def test_a_table_keeps_the_rows_of_earlier_commands(
     ):
         third = compare(Comparison(pack, tmp_path, ("sign", "lsh"), bits, 1, changed))
         assert methods_of(third) == {"lsh", "cosine", "sign"}
-        told = capsys.readouterr().err
-        assert told.startswith("DSPH is left out of the table: ") and reason in told and told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert printed.startswith("DSPH is left out of the table: ") and reason in printed and printed.count("\n") == 1
     alone = compare(Comparison(pack, tmp_path / "alone", ("lsh",), (16,), 1, {}))
     assert "Bold" not in alone.caption and "Set for all" not in alone.caption and "**" not in alone.markdown()
 

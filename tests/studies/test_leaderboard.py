@@ -107,7 +107,7 @@ def test_the_command_prints_json(results: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("ties", "stable", "the tie rule differs (stable and expected)"),
         ("protocol", "paper", "the protocol differs"),
@@ -117,11 +117,11 @@ def test_the_command_prints_json(results: Path, tmp_path: Path) -> None:
         ("seed", 1, "no seed in common"),
     ],
 )
-def test_other_rules_are_refused(results: Path, tmp_path: Path, name: str, value: object, said: str) -> None:
+def test_other_rules_are_refused(results: Path, tmp_path: Path, name: str, value: object, message: str) -> None:
     other = shutil.copytree(results / "theirs", tmp_path / "other")
     metrics = json.loads((other / "metrics.json").read_text())
     (other / "metrics.json").write_text(json.dumps(metrics | {name: value}))
-    with pytest.raises(DataError, match=said.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(DataError, match=message.replace("(", r"\(").replace(")", r"\)")):
         make_leaderboard([results / "run", other])
 
 
@@ -140,7 +140,7 @@ def test_a_length_without_all_seeds_is_left_out(results: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("description", "said"),
+    ("description", "message"),
     [
         ("protocol: honest", "does not say its name"),
         ("name: x", "does not say its protocol"),
@@ -148,17 +148,17 @@ def test_a_length_without_all_seeds_is_left_out(results: Path, tmp_path: Path) -
         ("name: x\nprotocol: honest\nseeds: 3", "did you mean seed"),
     ],
 )
-def test_faults_of_a_description(results: Path, tmp_path: Path, description: str, said: str) -> None:
+def test_faults_of_a_description(results: Path, tmp_path: Path, description: str, message: str) -> None:
     theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
     (theirs / "submission.yaml").write_text(description)
-    with pytest.raises((DataError, UsageError), match=said):
+    with pytest.raises((DataError, UsageError), match=message):
         evaluate_submission(theirs, read_pack(results / "pack"))
 
 
 def test_codes_that_do_not_fit_the_data(results: Path, tmp_path: Path) -> None:
     theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
     codes = np.load(theirs / "image.npy")
-    for wrong, said in ((codes[:-1], "399 codes, but the data has 400"), (codes / 2, "must be packed uint8")):
+    for wrong, message in ((codes[:-1], "399 codes, but the data has 400"), (codes / 2, "must be packed uint8")):
         np.save(theirs / "image.npy", wrong)
-        with pytest.raises((DataError, UsageError), match=said):
+        with pytest.raises((DataError, UsageError), match=message):
             evaluate_submission(theirs, read_pack(results / "pack"))

@@ -95,9 +95,9 @@ def test_unseen_classes(study: Study) -> None:
         run = Run.open(study.out / "runs" / f"{name}-{BITS}-0", "cpu")
         sizes.append(len(run.split.train))
         assert labels[run.split.train].any() == (column == "Seen in training")
-        asked = np.array([row for row in run.split.query if labels[row].any()])
-        q, d = (run.outputs(study.source, part) for part in (asked, run.split.database))
-        of = labels[asked], labels[run.split.database]
+        query_rows = np.array([row for row in run.split.query if labels[row].any()])
+        q, d = (run.outputs(study.source, part) for part in (query_rows, run.split.database))
+        of = labels[query_rows], labels[run.split.database]
         maps = [map_of(codes_of(a), codes_of(b), *of) for a, b in ((q.image, d.text), (q.text, d.image))]
         assert float(rows[0][column]) == pytest.approx(np.mean(maps), abs=1e-6)
     assert sizes[0] == sizes[1]

@@ -65,7 +65,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
 
 
 @pytest.fixture(scope="module")
-def told(study: Study) -> str:
+def messages(study: Study) -> str:
     """Make everything; what was told on standard error."""
     with contextlib.redirect_stderr(io.StringIO()) as stream:
         outcomes = reproduce(study, "all")
@@ -75,7 +75,7 @@ def told(study: Study) -> str:
 
 
 @pytest.fixture(scope="module")
-def grouped(study: Study, told: str) -> Study:
+def grouped(study: Study, messages: str) -> Study:
     """The same study when its classes have groups."""
     groups = {"even": [f"class {c}" for c in range(0, 12, 2)], "odd": [f"class {c}" for c in range(1, 12, 2)]}
     (study.data / "groups.json").write_text(json.dumps(groups))
@@ -94,8 +94,8 @@ def metrics(study: Study, name: str) -> list[float]:
     return [values[d]["map"] for d in ("i2t", "t2i")] + [values["real_valued_map"][d] for d in ("i2t", "t2i")]
 
 
-def test_all_targets_write_tables_and_pictures(study: Study, told: str) -> None:
-    assert "topology is left out: groups of classes are needed: give --groups FILE" in told
+def test_all_targets_write_tables_and_pictures(study: Study, messages: str) -> None:
+    assert "topology is left out: groups of classes are needed: give --groups FILE" in messages
     report = (study.out / "report.html").read_text()
     assert 'id="topology"' not in report
     for name in set(TARGETS) - {"topology"}:
@@ -110,7 +110,7 @@ def test_all_targets_write_tables_and_pictures(study: Study, told: str) -> None:
             assert picture.read_bytes().startswith(b"\x89PNG") and "<svg" in picture.with_suffix(".svg").read_text()
 
 
-def test_runs_have_their_names(study: Study, told: str) -> None:
+def test_runs_have_their_names(study: Study, messages: str) -> None:
     settings = [name for names in SETTINGS.values() for name in names.values()]
     names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide", "dsph-tuned")}
     names |= set(CONFLICTS)
@@ -120,22 +120,22 @@ def test_runs_have_their_names(study: Study, told: str) -> None:
     assert {path.name for path in (study.out / "runs").iterdir()} == names
 
 
-def test_table_1_has_every_method_and_control(study: Study, told: str) -> None:
+def test_table_1_has_every_method_and_control(study: Study, messages: str) -> None:
     rows = table(study, "table1")
-    found = {(row["task"], row["method"]): row for row in rows}
+    row_of = {(row["task"], row["method"]): row for row in rows}
     titles = {method.title: key for key, method in METHODS.items()}
-    assert set(found) == {(task, name) for task in ("I2T", "T2I", "Mean") for name in (*titles, *CONTROLS)}
-    assert len(rows) == len(found)
+    assert set(row_of) == {(task, name) for task in ("I2T", "T2I", "Mean") for name in (*titles, *CONTROLS)}
+    assert len(rows) == len(row_of)
     for title, key in titles.items():
         i2t, t2i, real, _ = metrics(study, key)
-        assert float(found["I2T", title]["map_mean"]) == pytest.approx(i2t, abs=1e-6)
-        assert float(found["T2I", title]["map_mean"]) == pytest.approx(t2i, abs=1e-6)
-        assert float(found["I2T", title]["real_mean"]) == pytest.approx(real, abs=1e-4)
+        assert float(row_of["I2T", title]["map_mean"]) == pytest.approx(i2t, abs=1e-6)
+        assert float(row_of["T2I", title]["map_mean"]) == pytest.approx(t2i, abs=1e-6)
+        assert float(row_of["I2T", title]["real_mean"]) == pytest.approx(real, abs=1e-4)
     printed = (study.out / "table1" / "table.md").read_text().replace("**", "")
     assert f"| I2T | KDPH | IJCAI 2026 | paper | {metrics(study, 'kdph')[0]:.4f} |" in printed
 
 
-def test_the_ablation_is_that_of_its_runs(study: Study, told: str) -> None:
+def test_the_ablation_is_that_of_its_runs(study: Study, messages: str) -> None:
     rows = table(study, "ablation")
     assert [row["Variant"] for row in rows] == [title for _, title, _ in VARIANTS]
     for row, name in zip(rows, ABLATION, strict=True):
@@ -143,7 +143,7 @@ def test_the_ablation_is_that_of_its_runs(study: Study, told: str) -> None:
         assert figures == pytest.approx(metrics(study, name), abs=1e-4)
 
 
-def test_the_sensitivity_is_that_of_its_runs(study: Study, told: str) -> None:
+def test_the_sensitivity_is_that_of_its_runs(study: Study, messages: str) -> None:
     rows = table(study, "sensitivity")
     assert [(row["Setting"], row["Value"]) for row in rows] == [(s, v) for s, names in SETTINGS.items() for v in names]
     for row in rows:
@@ -152,7 +152,7 @@ def test_the_sensitivity_is_that_of_its_runs(study: Study, told: str) -> None:
         assert [float(row["I → T"]), float(row["T → I"])] == pytest.approx(metrics(study, name)[:2], abs=1e-6)
 
 
-def test_the_leads_are_those_of_their_runs(study: Study, told: str) -> None:
+def test_the_leads_are_those_of_their_runs(study: Study, messages: str) -> None:
     """Of KDPH over DSPH with either head, and of the Kent shape under every condition."""
     runs = (("dsph", "dsph-tuned", "kdph"), ("dsph-wide", "dsph-wide", "kdph-wide"))
     for row, names in zip(table(study, "baseline"), runs, strict=True):
@@ -177,7 +177,7 @@ def test_the_leads_are_those_of_their_runs(study: Study, told: str) -> None:
     assert float(graded[f"{BITS} bits, 13 items, 40% noisy"]["vMF (β = 0)"]) == pytest.approx(ndcg, abs=1e-6)
 
 
-def test_the_causes_are_those_of_their_runs(study: Study, told: str) -> None:
+def test_the_causes_are_those_of_their_runs(study: Study, messages: str) -> None:
     *rows, on_queries = table(study, "causes")
     tried = variants()
     assert [variant.name for variant in tried] == CAUSES[:-1]
@@ -196,7 +196,7 @@ def test_the_causes_are_those_of_their_runs(study: Study, told: str) -> None:
         assert float(on_queries[f"{BITS} bits {column}"]) == pytest.approx(best, abs=1e-6)
 
 
-def test_the_shape_is_measured_on_what_was_not_trained_on(study: Study, told: str) -> None:
+def test_the_shape_is_measured_on_what_was_not_trained_on(study: Study, messages: str) -> None:
     (row,) = table(study, "shape")
     run = Run.open(study.out / "runs" / f"kaph-{BITS}-0")
     unseen = np.setdiff1d(np.arange(300), run.split.train)
@@ -225,7 +225,7 @@ def test_measures_agree_with_the_runs_own(study: Study, grouped: Study) -> None:
         assert float(row["Separation KDPH"]) == pytest.approx(gap, abs=2e-6)
 
 
-def test_what_is_finished_is_kept(study: Study, told: str) -> None:
+def test_what_is_finished_is_kept(study: Study, messages: str) -> None:
     models = sorted(study.out.glob("runs/*/model/model.safetensors"))
     before = [model.stat().st_mtime_ns for model in models]
     table_before = (study.out / "gtsd" / "table.md").read_bytes()
@@ -253,13 +253,13 @@ class Page(HTMLParser):
                 self.ids.add(value or "")
 
 
-def test_the_report_needs_nothing_from_elsewhere(study: Study, told: str) -> None:
+def test_the_report_needs_nothing_from_elsewhere(study: Study, messages: str) -> None:
     text = (study.out / "report.html").read_text()
     page = Page(text)
-    made = set(TARGETS) - {"topology"}
-    assert {f"#{name}" for name in made} <= set(page.links) and made <= page.ids
+    made_targets = set(TARGETS) - {"topology"}
+    assert {f"#{name}" for name in made_targets} <= set(page.links) and made_targets <= page.ids
     pictures = [link for link in page.links if link.startswith("data:image/svg+xml;base64,")]
-    assert len(pictures) == sum(len(list((study.out / name).glob("figure*.svg"))) for name in made)
+    assert len(pictures) == sum(len(list((study.out / name).glob("figure*.svg"))) for name in made_targets)
     assert all(link.startswith(("#", "data:image/svg+xml;base64,")) for link in page.links)
     for picture in pictures:
         drawing = base64.b64decode(picture.partition(",")[2]).decode()
@@ -267,7 +267,7 @@ def test_the_report_needs_nothing_from_elsewhere(study: Study, told: str) -> Non
         assert all(link.startswith(("#", "data:image/png;base64,")) for link in Page(drawing).links)
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style and "@import" not in style and "script" not in page.tags and "link" not in page.tags
-    assert all(study.command(name) in text for name in made)
+    assert all(study.command(name) in text for name in made_targets)
 
 
 def test_analyze_gives_the_measures_of_one_run(study: Study, grouped: Study, tmp_path: Path) -> None:

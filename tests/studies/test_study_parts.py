@@ -30,8 +30,8 @@ def test_ablation_leaves_out_what_its_marks_say() -> None:
     for name, _, marks in VARIANTS:
         settings = make_recipe(layer_of(name)).settings
         for setting, mark in zip(changed.values(), marks, strict=True):
-            kept = {"": "point" if setting == "proxy" else 0.0, "β = 0": "vmf"}.get(mark, full[setting])
-            assert settings[setting] == kept, (name, setting)
+            value = {"": "point" if setting == "proxy" else 0.0, "β = 0": "vmf"}.get(mark, full[setting])
+            assert settings[setting] == value, (name, setting)
         others = set(settings) - set(changed.values())
         assert all(settings[setting] == full[setting] for setting in others)
 

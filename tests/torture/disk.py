@@ -94,8 +94,8 @@ def _names(changes: list[NameChange]) -> dict[str, File]:
 def _cut(rng: random.Random, change: Record) -> Record:
     if change.kind == Kind.TRUNCATE or rng.random() < 0.8 or len(change.data) <= SECTOR:
         return change
-    kept = rng.randrange(1, len(change.data) // SECTOR + 1) * SECTOR
-    return Record(Kind.WRITE, change.inode, change.offset, "", "", change.data[:kept])
+    written_bytes = rng.randrange(1, len(change.data) // SECTOR + 1) * SECTOR
+    return Record(Kind.WRITE, change.inode, change.offset, "", "", change.data[:written_bytes])
 
 
 def _content(changes: list[Record]) -> bytes:

@@ -238,11 +238,11 @@ def attack_command(name: str, root: Path, first: int, step: int) -> Counter[str]
                 break
             lines = text.strip().splitlines()
             clear = code == 0 or (code == 1 and lines and lines[-1].startswith("error: ") and "Traceback" not in text)
-            again = [*arguments, "--resume"] if name == "train" and out.exists() else arguments
+            resumed = [*arguments, "--resume"] if name == "train" and out.exists() else arguments
             result = "right" if clear else f"unclear: {text.strip()[-300:]}"
             if code == 0 and _content(out, parts) != right:
                 result = "succeeded with another result"
-            code, text, _, _ = _run(again, shim, 0, 0)
+            code, text, _, _ = _run(resumed, shim, 0, 0)
             if code or _content(out, parts) != right:
                 result = f"cannot be repeated: {text[-300:]}"
             elif extra := _listing(root) ^ listing:

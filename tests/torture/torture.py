@@ -78,8 +78,8 @@ def damage(target: str) -> Counter[str]:
 
 def sequences() -> Mapping[str, int]:
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-n", "0", *(str(TESTS / test) for test in LARGE)]
-    done = subprocess.run(command, env=os.environ | {"KENTHASH_TORTURE": str(TIMES)}, cwd=TESTS.parent)
-    return {"right": 1} if done.returncode == 0 else {"failed": 1}
+    completed = subprocess.run(command, env=os.environ | {"KENTHASH_TORTURE": str(TIMES)}, cwd=TESTS.parent)
+    return {"right": 1} if completed.returncode == 0 else {"failed": 1}
 
 
 ATTACKS: dict[str, Callable[[], Mapping[str, int]]] = {

@@ -37,11 +37,11 @@ def test_the_loss_is_the_mean_over_all_lengths(pack: Path) -> None:
     torch.manual_seed(0)
     x, t = torch.rand(2, 9, 32) * 2 - 1
     labels = torch.from_numpy(source.dataset.labels[:9]).float()
-    rest = (torch.randn(9, 4), torch.randn(9, 4), torch.arange(9), torch.ones(9, dtype=torch.bool))
-    terms = training.weighted_terms(Batch(x, t, labels, *rest))
+    other_arguments = (torch.randn(9, 4), torch.randn(9, 4), torch.arange(9), torch.ones(9, dtype=torch.bool))
+    terms = training.weighted_terms(Batch(x, t, labels, *other_arguments))
     for name, value in terms.items():
         each = [
-            method.weights()[name] * method.terms(Batch(x[:, :bits], t[:, :bits], labels, *rest))[name]
+            method.weights()[name] * method.terms(Batch(x[:, :bits], t[:, :bits], labels, *other_arguments))[name]
             for bits, method in training.methods.items()
         ]
         torch.testing.assert_close(value, torch.stack(each).mean())

@@ -61,8 +61,8 @@ def weights(run: Path) -> bytes:
 def whole(pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """An uninterrupted run, with its metrics as printed."""
     out = tmp_path_factory.mktemp("runs") / "whole"
-    done = subprocess.run([*command(pack, out), "--json"], env=ENV, capture_output=True, text=True, check=True)
-    return out, json.loads(done.stdout)
+    completed = subprocess.run([*command(pack, out), "--json"], env=ENV, capture_output=True, text=True, check=True)
+    return out, json.loads(completed.stdout)
 
 
 def test_a_run_reports_and_learns(whole: Whole) -> None:
@@ -97,8 +97,8 @@ def test_own_pairs_are_scored_among_the_query_items(pack: Path, whole: Whole) ->
         ("t2i", "all_captions", first_is_own(text[rows], items, image, query)),
         ("i2t", None, first_is_own(image, query, text[offsets[query]], query)),
     ):
-        found = metrics[direction] if name is None else metrics[direction][name]
-        assert found["instance_recall"]["1"] == pytest.approx(expected, abs=1e-6)
+        scores = metrics[direction] if name is None else metrics[direction][name]
+        assert scores["instance_recall"]["1"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack: Path, whole: Whole, tmp_path: Path) -> None:
@@ -117,18 +117,18 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 
 
-def same_losses(one: Path, two: Path) -> None:
-    histories = (json.loads((run / "history.json").read_text()) for run in (one, two))
+def same_losses(first: Path, second: Path) -> None:
+    histories = (json.loads((run / "history.json").read_text()) for run in (first, second))
     for a, b in zip(*histories, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
 
 
 def test_two_processes_learn_what_one_learns(pack: Path, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "two"
-    done = subprocess.run(
+    completed = subprocess.run(
         [*TORCHRUN, *command(pack, out)[1:]], env=ENV, capture_output=True, text=True, timeout=PATIENCE
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     same_losses(whole[0], out)
 
 
@@ -296,9 +296,9 @@ def test_bad_data_is_refused_in_one_line(tmp_path: Path) -> None:
     vectors = np.load(pack / "text.npy")
     vectors[7, 3] = np.nan
     np.save(pack / "text.npy", vectors)
-    done = subprocess.run(command(pack, tmp_path / "run"), env=ENV, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in done.stderr
+    completed = subprocess.run(command(pack, tmp_path / "run"), env=ENV, capture_output=True, text=True)
+    assert completed.returncode == 1 and completed.stdout == ""
+    assert completed.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in completed.stderr
 
 
 def write_labels(pack: Path, labels: NDArray[np.uint8]) -> None:
@@ -438,9 +438,11 @@ def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(
     out = tmp_path / "run"
     sizes = ["--set", "head.kind=tanh_mlp", "--set", "head.hidden=1000000"]  # a matrix of 4 TB
     prepared = after_code(LIMITED_MEMORY, command(pack, out, *sizes))
-    done = subprocess.run(prepared, env=ENV, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.startswith("error: there is not enough memory"), done.stderr
-    assert done.stderr.count("\n") == 1 and not out.exists()
+    completed = subprocess.run(prepared, env=ENV, capture_output=True, text=True)
+    assert completed.returncode == 1 and completed.stderr.startswith("error: there is not enough memory"), (
+        completed.stderr
+    )
+    assert completed.stderr.count("\n") == 1 and not out.exists()
 
 
 def test_the_example_on_the_card_runs(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:

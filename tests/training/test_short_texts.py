@@ -80,18 +80,18 @@ def test_a_batch_is_asked_by_labels_and_by_phrases_where_they_are_known(pack: Pa
     for seed in range(20):
         numbers, relevant, counted = short.draw(items, np.random.default_rng(seed))
         assert len(set(numbers)) == len(numbers) == len(relevant)
-        for number, asked, known in zip(numbers, relevant, counted, strict=True):
+        for number, is_relevant, known in zip(numbers, relevant, counted, strict=True):
             text = short.texts[number]
             animal = next((name for name in ANIMALS if name in text), None)
             if animal is not None:
                 own = labels[rows[items]]
                 np.testing.assert_array_equal(known, own.any(axis=1))
-                np.testing.assert_array_equal(asked, own[:, ANIMALS.index(animal)] > 0)
+                np.testing.assert_array_equal(is_relevant, own[:, ANIMALS.index(animal)] > 0)
             else:
                 phrase = next(f"{c} wall" if f"{c} wall" in text else c for c in COLOURS if c in text)
                 assert known.all()
-                np.testing.assert_array_equal(asked, [phrase in caption for caption in captions])
-            assert asked.any() and not (asked | ~known).all()
+                np.testing.assert_array_equal(is_relevant, [phrase in caption for caption in captions])
+            assert is_relevant.any() and not (is_relevant | ~known).all()
             drawn.add(text)
     assert len(drawn) > 40  # of the templates of all of them
     without = ShortTexts(source.dataset, labels, np.zeros_like(source.captions), rows)
@@ -130,9 +130,9 @@ def test_an_unknown_encoder_leaves_them_out_and_says_so(
 ) -> None:
     other = without_encoder(pack, tmp_path)
     train_run(make_recipe(recipe(other), {"epochs": 1}), tmp_path / "run")
-    told = capsys.readouterr().err
-    assert "animals: short texts are not learned from: the pack does not say which encoder" in told
-    assert "name it as `encoder` in its meta.json, or give that of its texts by --set encoder.spec=NAME" in told
+    messages = capsys.readouterr().err
+    assert "animals: short texts are not learned from: the pack does not say which encoder" in messages
+    assert "name it as `encoder` in its meta.json, or give that of its texts by --set encoder.spec=NAME" in messages
     metrics = evaluate_run(tmp_path / "run", figures=False).metrics
     assert "short_queries" not in metrics
     assert any(line.startswith("short queries are left out: the pack does not say") for line in metrics["left_out"])
@@ -164,14 +164,14 @@ def test_the_recipe_can_name_the_encoder_of_the_texts(
     assert not config["encoder"]  # of pictures nothing is known
     assert "short_queries" in evaluate_run(tmp_path / "run", figures=False).metrics
 
-    for wrong, said in (
+    for wrong, message in (
         (lambda texts: text_features(texts, "light")[:, :-1], "encoder.spec=clip gives 383 dimensions, but text vect"),
         (lambda texts: np.roll(text_features(texts, "light"), 1, axis=1), "encoder.spec=clip gives other vectors"),
     ):
         monkeypatch.setattr(sources, "text_features", lambda texts, encoder, weights="", by=wrong: by(texts))
         metrics = evaluate_run(tmp_path / "run", figures=False).metrics
         assert "short_queries" not in metrics
-        assert any(line.startswith(f"short queries are left out: {said}") for line in metrics["left_out"])
+        assert any(line.startswith(f"short queries are left out: {message}") for line in metrics["left_out"])
 
 
 def test_a_step_is_determined_by_the_seed_and_its_number(pack: Path) -> None:

@@ -202,14 +202,14 @@ def _figures(load: LoadResult, server_seconds: float) -> dict[str, float]:
 def _by_minute(load: LoadResult, monitor: Monitor) -> dict[str, list[float]]:
     """p50 and p99 of the requests due in each whole minute, how late the machine woke a sleeping thread meanwhile, and
     the share of the processors' time that its host gave to others."""
-    whole = range(round(load.duration) // 60)
-    answers = _percentiles(np.array(load.due), np.array(load.seconds), whole)
+    minutes = range(round(load.duration) // 60)
+    answers = _percentiles(np.array(load.due), np.array(load.seconds), minutes)
     result = {"p50_ms": [p50 for p50, _ in answers], "p99_ms": [p99 for _, p99 in answers]}
     if monitor.wakes:
         due, late = np.transpose(monitor.wakes)
-        result["wake_p99_ms"] = [p99 for _, p99 in _percentiles(due - load.start, late, whole)]
+        result["wake_p99_ms"] = [p99 for _, p99 in _percentiles(due - load.start, late, minutes)]
     if monitor.samples:
-        starts = [load.start + 60 * m for m in whole]
+        starts = [load.start + 60 * m for m in minutes]
         result["stolen_percent"] = [round(stolen_percent(monitor.samples, start, start + 60), 1) for start in starts]
     return result
 

@@ -103,8 +103,8 @@ def _size(content: bytes) -> tuple[int, int]:
         case "WEBP" if head[12:16] == b"VP8X":
             size = int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
         case "WEBP" if head[12:16] == b"VP8L":
-            sides = int.from_bytes(head[21:25], "little")
-            size = (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+            packed_size = int.from_bytes(head[21:25], "little")
+            size = (packed_size & 0x3FFF) + 1, (packed_size >> 14 & 0x3FFF) + 1
         case "WEBP":
             width, height = struct.unpack_from("<HH", head, 26)
             size = width & 0x3FFF, height & 0x3FFF

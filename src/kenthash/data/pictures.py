@@ -223,9 +223,9 @@ def _on_white(picture: Image.Image) -> Image.Image:
         grey = np.asarray(picture).clip(0, 65535).astype(np.uint16) >> 8
         return Image.fromarray(grey.astype(np.uint8)).convert("RGB")
     if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        seen = picture if picture.mode == "RGBA" else picture.convert("RGBA")  # which would copy all the same
-        white = Image.new("RGB", seen.size, "white")
-        white.paste(seen, mask=seen.getchannel("A"))
+        rgba = picture if picture.mode == "RGBA" else picture.convert("RGBA")  # which would copy all the same
+        white = Image.new("RGB", rgba.size, "white")
+        white.paste(rgba, mask=rgba.getchannel("A"))
         return white
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 

@@ -53,15 +53,15 @@ def load_batch(file: Path) -> FinishedBatch:
 def finished(folder: Path) -> list[Path]:
     """The batches that are there, in the order of their rows. A damaged one is removed, to be made again."""
     files = sorted(folder.glob("*-*.npz"))
-    whole = []
+    intact = []
     for file in files:
         try:
             load_batch(file)
-            whole.append(file)
+            intact.append(file)
         except (DataError, ValueError, KeyError):
             log.warning("%s: damaged, its batch is encoded again", file)
             file.unlink()
-    return whole
+    return intact
 
 
 def gaps(files: list[Path], items: int) -> Iterator[tuple[int, int]]:

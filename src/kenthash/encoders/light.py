@@ -132,8 +132,10 @@ def _text_tower(pretrained: bool) -> nn.Module:
     if pretrained:
         weights = load_file(WEIGHTS[1])
         # The pooler belongs to pre-training; the positions are numbers that BertModel counts by itself.
-        wanted = {k: v for k, v in weights.items() if not k.startswith("pooler.") and not k.endswith(".position_ids")}
-        tower.load_state_dict(wanted, strict=True)
+        tower_weights = {
+            k: v for k, v in weights.items() if not k.startswith("pooler.") and not k.endswith(".position_ids")
+        }
+        tower.load_state_dict(tower_weights, strict=True)
     return tower
 
 

@@ -42,10 +42,10 @@ class OpenClipEncoder(Encoder):
             assert source.file is not None
             load_weights(self.model, source.file, self.name)
         self.image_dim = self.text_dim = config["embed_dim"]
-        seen: dict[str, Any] = open_clip.get_model_preprocess_cfg(self.model)
-        self.size = seen["size"] if isinstance(seen["size"], int) else seen["size"][0]
-        self.mean, self.std = tuple(seen["mean"]), tuple(seen["std"])
-        self.resample = "bilinear" if seen["interpolation"] == "bilinear" else "bicubic"
+        preprocessing: dict[str, Any] = open_clip.get_model_preprocess_cfg(self.model)
+        self.size = preprocessing["size"] if isinstance(preprocessing["size"], int) else preprocessing["size"][0]
+        self.mean, self.std = tuple(preprocessing["mean"]), tuple(preprocessing["std"])
+        self.resample = "bilinear" if preprocessing["interpolation"] == "bilinear" else "bicubic"
         output = f"{self.name}, projection output, not normalised, {self.image_dim}-d"
         self.towers = {"image": f"{output}, {self.size}x{self.size} squashed", "text": output}
         self._tokenizer = _tokenizer(source, config)

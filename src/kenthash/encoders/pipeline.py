@@ -62,13 +62,13 @@ def encode_dataset(dataset: Dataset, encoder: VectorEncoder, out: Path, batch: i
     key = _earlier_key(dataset, encoder, out) or pack_key(dataset, encoder.name)
     partial = out.with_name(f"{out.name}.partial")
     try:
-        if (there := existing_pack(out, key)) is not None:
+        if (existing := existing_pack(out, key)) is not None:
             discard(partial)  # of a process that was killed between finishing and clearing up
-            return there
+            return existing
         with alone(partial):
-            if (there := existing_pack(out, key)) is not None:  # of a process that we waited for
+            if (existing := existing_pack(out, key)) is not None:  # of a process that we waited for
                 discard(partial)
-                return there
+                return existing
             for problem in dataset.problems:
                 log.warning("%s: %s: %s", dataset.name, problem.what, problem.remedy)
             began = time.perf_counter()
@@ -190,19 +190,19 @@ def finished_batch(start: int, stop: int, texts: list[list[str]], encoded: Encod
     wild = {int(owners[line]) for line in np.flatnonzero(~np.isfinite(text).all(axis=1))}
     skipped |= {rows[place]: "the encoder gives a vector with NaN or infinity" for place in wild}
     good = np.array([row not in skipped for row in rows], bool)
-    kept = np.array(rows, np.int64)[good]
-    return FinishedBatch(start, stop, kept, encoded.image[good], text[good[owners]], dict(sorted(skipped.items())))
+    good_rows = np.array(rows, np.int64)[good]
+    return FinishedBatch(start, stop, good_rows, encoded.image[good], text[good[owners]], dict(sorted(skipped.items())))
 
 
 def _join_batches(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Path, out: Path) -> dict[int, str]:
     """Write the pack from its batches, of which one at a time is in memory. Returns the skipped rows."""
     files = finished(folder)
-    kept: list[int] = []
+    good_rows: list[int] = []
     skipped: dict[int, str] = {}
     for batch in map(load_batch, files):
-        kept += batch.rows.tolist()
+        good_rows += batch.rows.tolist()
         skipped |= batch.skipped
-    if not kept:
+    if not good_rows:
         for file in files:  # to be tried again with mended pictures, or with the decoder installed
             file.unlink()
         example = next(iter(skipped.values()))
@@ -210,10 +210,10 @@ def _join_batches(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Pa
     _, texts = _picture_items(dataset)
     encoded = Dataset(
         dataset.name,
-        [dataset.ids[row] for row in kept],
-        dataset.labels[kept],
+        [dataset.ids[row] for row in good_rows],
+        dataset.labels[good_rows],
         dataset.classes,
-        texts=[texts[row] for row in kept],
+        texts=[texts[row] for row in good_rows],
         licence=dataset.licence,
     )
     meta = {

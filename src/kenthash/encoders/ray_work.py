@@ -56,10 +56,10 @@ def _run(ray: Any, shards: Sequence[Shard], job: ShardJob, advance: Advance) -> 
     context = data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     context.execution_options.preserve_order = False
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+    this_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
-    attempts = ray.remote(num_cpus=0, scheduling_strategy=here)(_Attempts).remote()
+    attempts = ray.remote(num_cpus=0, scheduling_strategy=this_node)(_Attempts).remote()
     source = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
     results = source.map_batches(
         _Actor,

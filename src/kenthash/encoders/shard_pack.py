@@ -73,13 +73,13 @@ def shards_key(shards: Sequence[Shard], encoder: str) -> str:
 def _encode(plan: _Plan, encoder: VectorEncoder, out: Path, ray: str | None) -> EncodeReport:
     out = expand(out).absolute()
     partial = out.with_name(f"{out.name}.partial")
-    if (there := existing_pack(out, plan.key)) is not None:
+    if (existing := existing_pack(out, plan.key)) is not None:
         discard(partial)
-        return there
+        return existing
     with alone(partial):
-        if (there := existing_pack(out, plan.key)) is not None:  # of a process that we waited for
+        if (existing := existing_pack(out, plan.key)) is not None:  # of a process that we waited for
             discard(partial)
-            return there
+            return existing
         began, folder = time.perf_counter(), partial / plan.key
         manifest = Manifest(folder, {"kind": "kenthash vectors 1", "encoder": encoder.name})
         resumed = sum(manifest.finished[s.name].items for s in plan.shards if manifest.has(s.name, s.state))

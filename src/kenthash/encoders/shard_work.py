@@ -85,12 +85,14 @@ def work_on_shards(
     began, report = time.perf_counter(), WorkReport(len(shards))
     todo = {shard.name: shard for shard in shards if not manifest.has(shard.name, shard.state)}
     with bar(len(shards), what, "shards", initial=len(shards) - len(todo)) as progress:
-        seen = 0
+        pictures_seen = 0
 
         def advance(pictures: int) -> None:
-            nonlocal seen
-            seen += pictures
-            progress.set_postfix_str(f"{seen:,} pictures, {seen / (time.perf_counter() - began):.1f}/s")
+            nonlocal pictures_seen
+            pictures_seen += pictures
+            progress.set_postfix_str(
+                f"{pictures_seen:,} pictures, {pictures_seen / (time.perf_counter() - began):.1f}/s"
+            )
 
         if ray is None or not todo:
             outcomes = _work_here(list(todo.values()), job, advance)
@@ -144,10 +146,10 @@ def try_shard(worker: ShardWorker, shard: Shard, advance: Advance) -> ShardOutco
 
 def sample_batches(shard: Shard, skipped: dict[str, str]) -> Iterator[list[Sample]]:
     """The items of a shard in batches for an encoder. Those whose ids cannot be used are put down as skipped."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     batch: list[Sample] = []
     for sample in shard.samples():
-        if sample.id in seen:
+        if sample.id in ids:
             skipped[sample.id] = "its id occurs twice in the shard: the first was taken"
         elif CONTROL.search(sample.id):  # the name of a file
             reason = "its name is not UTF-8, or has control characters: rename the file"
@@ -155,7 +157,7 @@ def sample_batches(shard: Shard, skipped: dict[str, str]) -> Iterator[list[Sampl
         elif len(sample.id) > MAX_ID:
             skipped[sample.id] = f"its id has more than {MAX_ID:,} characters"
         else:
-            seen.add(sample.id)
+            ids.add(sample.id)
             batch.append(sample)
         if len(batch) == BATCH:
             yield batch

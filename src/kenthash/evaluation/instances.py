@@ -26,7 +26,7 @@ INSTANCE_KS = (1, 5, 10)
 PAIRS = 1 << 23  # distances held at a time
 
 Items = NDArray[np.int64]
-Rows = NDArray[Any]  # packed codes [N, K / 8] of uint8, or real values [N, K]
+CodesOrReals = NDArray[Any]  # packed codes [N, K / 8] of uint8, or real values [N, K]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class InstanceScores:
 
 
 def instance_scores(
-    queries: Rows,
-    database: Rows,
+    queries: CodesOrReals,
+    database: CodesOrReals,
     query_items: Items,
     database_items: Items,
     ks: Sequence[int] = INSTANCE_KS,
@@ -131,14 +131,14 @@ def instance_ndcg(
     return float(np.nanmean(np.concatenate(parts)))
 
 
-def _check_items(side: str, rows: Rows, items: Items) -> None:
+def _check_items(side: str, rows: CodesOrReals, items: Items) -> None:
     if items.ndim != 1 or items.dtype.kind not in "iu" or len(items) != len(rows):
         raise UsageError(
             f"{side} items must be one whole number per row [{len(rows)}], not {items.dtype} {items.shape}"
         )
 
 
-def distances_to(queries: Rows, database: Rows) -> Iterator[NDArray[Any]]:
+def distances_to(queries: CodesOrReals, database: CodesOrReals) -> Iterator[NDArray[Any]]:
     """Distances of chunks of queries to all rows of the database, smaller for nearer ones."""
     signed = database.dtype == np.uint8
     if queries.dtype == np.uint8 and not signed:
@@ -166,7 +166,7 @@ def distances_to(queries: Rows, database: Rows) -> Iterator[NDArray[Any]]:
             yield -(scaled @ vectors.T)[:, columns]
 
 
-def _unit(vectors: Rows) -> NDArray[np.float64]:
+def _unit(vectors: CodesOrReals) -> NDArray[np.float64]:
     length = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(length, 1e-300))
 

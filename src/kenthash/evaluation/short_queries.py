@@ -15,7 +15,7 @@ from kenthash.codes import Codes, pack
 from kenthash.data.short_texts import TRAINED, UNSEEN, in_prompt
 from kenthash.errors import UsageError
 from kenthash.evaluation.inputs import Labels, check_cutoffs
-from kenthash.evaluation.instances import Rows, distances_to
+from kenthash.evaluation.instances import CodesOrReals, distances_to
 from kenthash.evaluation.measures import Scores
 
 K = 10  # also the fewest pictures of a class that is asked for: it could not score 1 otherwise
@@ -76,7 +76,7 @@ def score_short_queries(
     )
 
 
-def precision_at(queries: Rows, database: Rows, relevant: NDArray[np.bool_], k: int) -> Scores:
+def precision_at(queries: CodesOrReals, database: CodesOrReals, relevant: NDArray[np.bool_], k: int) -> Scores:
     """The share of relevant ones [Q] among the first k rows of the database, whose `relevant` is [Q, N]. Of the rows at
     the distance of the k-th, every order is equally likely.
 

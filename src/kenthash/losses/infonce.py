@@ -57,5 +57,5 @@ class Temperature(nn.Module):
         self.log = nn.Parameter(torch.tensor(start).log())
 
     def forward(self) -> Tensor:
-        held = self.log.clamp(log(0.01), 0.0)
-        return (self.log + (held - self.log).detach()).exp()
+        bounded = self.log.clamp(log(0.01), 0.0)
+        return (self.log + (bounded - self.log).detach()).exp()

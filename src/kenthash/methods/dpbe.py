@@ -54,7 +54,7 @@ class Dpbe(Method):
             self.register_buffer(f"{name}_curvature", torch.full((shapes.bits, dim + 1), float(shapes.items)))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        wanted = label_affinity(batch.labels)
+        target = label_affinity(batch.labels)
         x, t = (
             self._samples(outputs, features, self.get_buffer(f"{name}_curvature"))
             for name, outputs, features in (
@@ -64,7 +64,7 @@ class Dpbe(Method):
         )
 
         def loss(a: Tensor, b: Tensor) -> Tensor:
-            return (a @ b.mT - wanted).square().mean()
+            return (a @ b.mT - target).square().mean()
 
         return {"inter": loss(x, t), "intra": loss(x, x) + loss(t, t)}
 

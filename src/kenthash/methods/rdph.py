@@ -42,9 +42,9 @@ class Rdph(Method):
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         x, t = normalize(batch.x), normalize(batch.t)
         across = x @ t.T
-        wanted = label_similarity(batch.labels)
+        target = label_similarity(batch.labels)
         return {
-            "ranking": ranking_divergence(wanted, across) + ranking_divergence(wanted, across.T),
+            "ranking": ranking_divergence(target, across) + ranking_divergence(target, across.T),
             "consistency": ranking_divergence(across, across.T),
             "features": ranking_divergence(cosines(batch.image_features), x @ x.T)
             + ranking_divergence(cosines(batch.text_features), t @ t.T),

@@ -231,9 +231,11 @@ class Hasher:
         elif pack.encoder != config.encoder:
             encoders = [name or "an encoder without a name" for name in (pack.encoder, config.encoder)]
             return f"the pack's vectors are of {encoders[0]}, the model was trained on those of {encoders[1]}"
-        dims, wanted = (pack.image.shape[1], pack.text.shape[1]), (config.image_dim, config.text_dim)
-        if dims != wanted:
-            return f"the pack's vectors have {dims} dimensions (of pictures, of texts), the model takes {wanted}"
+        pack_dims, model_dims = (pack.image.shape[1], pack.text.shape[1]), (config.image_dim, config.text_dim)
+        if pack_dims != model_dims:
+            return (
+                f"the pack's vectors have {pack_dims} dimensions (of pictures, of texts), the model takes {model_dims}"
+            )
         return None
 
     def encode_files(

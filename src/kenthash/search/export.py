@@ -25,6 +25,7 @@ from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.files import atomic_write, load_array, reading, sync_folder
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.index import Index
+from kenthash.search.metadata import parse_metadata
 
 KINDS = ("faiss", "parquet", "npy")
 PAGE = 10_000  # items held at once
@@ -227,8 +228,8 @@ def _columns(path: Path, batch: Any, width: int) -> tuple[list[str], Codes, list
     """Ids, codes and metadata of some rows."""
     ids, column = batch.column("id").to_pylist(), batch.column("code")
     if column.type == _import("pyarrow", "").binary(width) and not column.null_count:
-        whole = np.frombuffer(column.buffers()[1], np.uint8)
-        codes = whole[column.offset * width : (column.offset + len(column)) * width].reshape(-1, width)
+        buffer = np.frombuffer(column.buffers()[1], np.uint8)
+        codes = buffer[column.offset * width : (column.offset + len(column)) * width].reshape(-1, width)
     else:
         rows = column.to_pylist()
         if not all(isinstance(row, bytes) and len(row) == width for row in rows):
@@ -281,15 +282,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _parse_metadata(path: Path, row: int, text: Any) -> Metadata:
-    if text is None:
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: metadata of item {row + 1}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: metadata of item {row + 1}: must be a JSON object")
-    return value
+    return {} if text is None else parse_metadata(f"{path}: metadata of item {row + 1}", text)
 
 
 def _import(module: str, package: str) -> Any:

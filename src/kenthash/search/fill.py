@@ -145,10 +145,10 @@ def _parts(codes: CodeFiles, rows: int) -> Iterator[Part]:
                 raise DataError(f"{codes.path}: codes of {8 * part.shape[1]} and of {codes.bits} bits")
             yield ids, part, JsonMetadata(ids, texts)
         return
-    names, whole, metadata = read_codes(codes.path)
+    names, all_codes, metadata = read_codes(codes.path)
     for start in range(0, len(names), rows):
         stop = start + rows
-        yield names[start:stop], whole[start:stop], metadata[start:stop]
+        yield names[start:stop], all_codes[start:stop], metadata[start:stop]
 
 
 def _add_part(index: Index, add_items: Callable[..., None], part: Part, report: FillReport) -> None:

@@ -254,8 +254,8 @@ class _Parser:
 
     def fail(self, expected: str) -> str:
         _, token, position = self.tokens[self.place]
-        shown = token[:20] if token.isprintable() else repr(token[:20])
-        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {shown}")
+        printed = token[:20] if token.isprintable() else repr(token[:20])
+        raise UsageError(f"filter, position {position + 1}: {expected} expected, not {printed}")
 
     def disjunction(self, depth: int) -> Filter:
         terms = [self.conjunction(depth)]

@@ -87,7 +87,9 @@ class JsonMetadata(Sequence[Metadata]):
         if together is not None and _is_kept(together) and max(map(len, texts), default=0) <= MAX_METADATA // 4:
             self.entries = together
         else:
-            self.entries = [_parse(name, text) for name, text in zip(ids, texts, strict=True)]
+            self.entries = [
+                parse_metadata(f"metadata of {name!r}", text) for name, text in zip(ids, texts, strict=True)
+            ]
             for name, entry in zip(ids, self.entries, strict=True):
                 check_metadata(name, entry)
         # Not so where a key is there twice, of which Python takes the last and SQLite the first.
@@ -157,11 +159,12 @@ def _is_kept_value(values: list[Any]) -> bool:
     return kinds <= {bool}
 
 
-def _parse(name: str, text: str) -> Metadata:
+def parse_metadata(where: str, text: Any) -> Metadata:
+    """The metadata of an item from their JSON; `where` begins the message where they are none."""
     try:
         value = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise DataError(f"metadata of {name!r}: not valid JSON: {error}") from error
+        raise DataError(f"{where}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise DataError(f"metadata of {name!r}: must be a JSON object")
+        raise DataError(f"{where}: must be a JSON object")
     return value

@@ -39,21 +39,21 @@ def search_with_words(
         items = [item for item in items if matches(filter, item.metadata)]
     if not items:
         return hits
-    named = _as_hits(items, query, hits)
+    named_hits = _as_hits(items, query, hits)
     if radius is not None:
-        named = some_hits(named, np.flatnonzero(_differing(named) <= radius).tolist())
-    named = some_hits(named, np.argsort(named.distances, kind="stable")[:k].tolist())
-    taken = set(named.ids)
-    others = some_hits(hits, [i for i, id in enumerate(hits.ids) if id not in taken][: k - len(named)])
-    assert named.codes is not None and others.codes is not None
+        named_hits = some_hits(named_hits, np.flatnonzero(_differing(named_hits) <= radius).tolist())
+    named_hits = some_hits(named_hits, np.argsort(named_hits.distances, kind="stable")[:k].tolist())
+    taken = set(named_hits.ids)
+    others = some_hits(hits, [i for i, id in enumerate(hits.ids) if id not in taken][: k - len(named_hits)])
+    assert named_hits.codes is not None and others.codes is not None
     return replace(
         hits,
-        ids=named.ids + others.ids,
-        distances=np.concatenate([named.distances, others.distances]),
-        metadata=named.metadata + others.metadata,
-        codes=np.concatenate([named.codes, others.codes]),
-        differing=np.concatenate([_differing(named), _differing(others)]),
-        named=len(named),
+        ids=named_hits.ids + others.ids,
+        distances=np.concatenate([named_hits.distances, others.distances]),
+        metadata=named_hits.metadata + others.metadata,
+        codes=np.concatenate([named_hits.codes, others.codes]),
+        differing=np.concatenate([_differing(named_hits), _differing(others)]),
+        named=len(named_hits),
     )
 
 

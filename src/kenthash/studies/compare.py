@@ -172,9 +172,9 @@ def _earlier_controls(comparison: Comparison) -> list[str]:
 def _earlier_jobs(comparison: Comparison, middle: int, features: FeaturePack) -> dict[str, dict[int, list[Job]]]:
     """The finished runs of methods that the comparison does not name, by method and length, where they have its
     settings, lengths and seeds. What is left out is printed on standard error."""
-    there = {re.sub(r"-\d+-\d+$", "", run.parent.name) for run in comparison.run_folder.glob("*/metrics.json")}
+    run_names = {re.sub(r"-\d+-\d+$", "", run.parent.name) for run in comparison.run_folder.glob("*/metrics.json")}
     other_jobs = {}
-    for name in (name for name in METHODS if name in there and name not in comparison.methods):
+    for name in (name for name in METHODS if name in run_names and name not in comparison.methods):
         try:
             jobs = _jobs(name, _earlier_layer(name, comparison, middle), features, comparison)
             for job in (job for of_seeds in jobs.values() for job in of_seeds):

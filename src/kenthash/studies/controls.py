@@ -107,8 +107,8 @@ def rabitq(fit: Side, bits: int, seed: int) -> Apply:
 
     def decoded(vectors: Matrix) -> Matrix:
         rotated = vectors @ weight
-        moved = quantiser.sa_decode(quantiser.sa_encode(rotated)) - centre
-        items = np.hstack([moved, ((rotated - moved) @ centre)[:, None]])
+        from_centre = quantiser.sa_decode(quantiser.sa_encode(rotated)) - centre
+        items = np.hstack([from_centre, ((rotated - from_centre) @ centre)[:, None]])
         remaining_squares = np.maximum(LONGEST**2 - np.square(items).sum(axis=1), 0)
         return np.hstack([items, np.sqrt(remaining_squares)[:, None]]).astype(np.float32)
 

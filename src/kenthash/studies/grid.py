@@ -126,11 +126,11 @@ def _end_with_parent() -> None:
 def check_job(job: Job) -> None:
     """Before anything runs: its settings exist, and a run of other settings under the same name neither passes for this
     one nor is lost."""
-    wanted = make_recipe(job.layer)
+    recipe = make_recipe(job.layer)
     if not (job.out / "recipe.yaml").is_file():
         return
     stored = make_recipe(read_recipe(job.out / "recipe.yaml"))
-    if changed := [f.name for f in fields(wanted) if getattr(stored, f.name) != getattr(wanted, f.name)]:
+    if changed := [f.name for f in fields(recipe) if getattr(stored, f.name) != getattr(recipe, f.name)]:
         raise UsageError(
             f"{job.out}: was made with other settings ({', '.join(changed)}): choose another --out, or remove it"
         )

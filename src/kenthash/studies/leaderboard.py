@@ -19,14 +19,13 @@ from typing import Any
 import yaml
 from matplotlib import rc_context
 
-from kenthash import __version__
 from kenthash.errors import DataError
 from kenthash.files import read_json
 from kenthash.methods import METHODS
 from kenthash.studies.controls import CONTROLS, CONTROLS_FILE, REFERENCES
 from kenthash.studies.published import beside_published
 from kenthash.studies.results import Cell, Cells, Row, basis_of_test, cells_of, winners
-from kenthash.studies.sheet import Sheet
+from kenthash.studies.sheet import Sheet, html_page
 from kenthash.studies.submission import DESCRIPTION, read_submission
 from kenthash.studies.tables import OWN_PAIRS, draw_figure, has_maps, sheet_of
 from kenthash.training.recipe import read_recipe
@@ -67,41 +66,24 @@ class Leaderboard:
 
     def page(self) -> str:
         """One HTML page that opens offline. Tables are sorted by a click on the head of a column."""
-        static = files("kenthash") / "studies"
-        style, script = ((static / name).read_text(encoding="utf-8") for name in ("report.css", "sort.js"))
+        script = (files("kenthash") / "studies" / "sort.js").read_text(encoding="utf-8")
         tables = [self.sheet()] + ([self.published] if self.published else [])
         tables_html = "".join(f'<div class="scroll" tabindex="0">{table.html()}</div>' for table in tables)
         recipes = "".join(
             f"<details><summary>{html.escape(name)}</summary><pre><code>{html.escape(text)}</code></pre></details>"
             for name, text in self.recipes.items()
         )
-        return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Leaderboard of cross-modal hashing</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<p class="kicker">kenthash {html.escape(__version__)}</p>
-<h1>Leaderboard</h1>
-<p class="basis">{html.escape(self.note)} Click on the head of a column to sort by it.</p>
-</header>
-<main>
+        header = f"""<h1>Leaderboard</h1>
+<p class="basis">{html.escape(self.note)} Click on the head of a column to sort by it.</p>"""
+        body = f"""<main>
 <figure><img src="{self._curves()}" alt="Figures by code length, one line per row of the table"></figure>
 {tables_html}
 <h2>Recipes</h2>
 {recipes}
 </main>
 <script>
-{script}</script>
-</body>
-</html>
-"""
+{script}</script>"""
+        return html_page("Leaderboard of cross-modal hashing", header, body)
 
     def _curves(self) -> str:
         stream = io.BytesIO()
@@ -183,9 +165,9 @@ def _controls(folders: Sequence[Path], entries: Sequence[Entry], seeds: Sequence
     lines = []
     for path in sorted({path for folder in folders for path in folder.rglob(CONTROLS_FILE)}):
         record = read_json(path)
-        wanted = {str(seed): splits[str(seed)] for seed in seeds}
+        own_splits = {str(seed): splits[str(seed)] for seed in seeds}
         differs = [name for rule, name in RULES.items() if record.get(rule) != rules[rule]]
-        if not differs and not wanted.items() <= record.get("splits", {}).items():
+        if not differs and not own_splits.items() <= record.get("splits", {}).items():
             differs = ["split"]
         if differs:
             lines.append(f"Controls of {path.parent.name} are left out: the {differs[0]} differs.")

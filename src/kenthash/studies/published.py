@@ -97,8 +97,8 @@ def ablation_beside_published(rows: Sequence[Row], bits: int, name: str, items: 
     lines: list[list[Value]] = []
     for direction, title in DIRECTIONS.items():
         for row in rows:
-            cell, whole = (r.cells[direction, bits] for r in (row, full))
-            losses = printed[FULL][direction] - printed[row.name][direction], whole.mean - cell.mean
+            cell, full_cell = (r.cells[direction, bits] for r in (row, full))
+            losses = printed[FULL][direction] - printed[row.name][direction], full_cell.mean - cell.mean
             figures = [printed[row.name][direction], cell.mean, cell.real_mean]
             lines.append([title, row.name, *figures, figures[0] - cell.mean, *losses])
     head = ["Task", "Variant", "printed", "codes", "real", "printed − codes", "loss, printed", "loss, codes"]

@@ -4,14 +4,13 @@ import base64
 import html
 import sys
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
-from kenthash import __version__
 from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write
 from kenthash.methods import METHODS
 from kenthash.studies.outcome import LeftOut, Outcome
+from kenthash.studies.sheet import html_page
 from kenthash.studies.study import Study
 from kenthash.studies.targets import OF_OWN_PAIRS, PRACTICE, TARGETS
 from kenthash.training.recipe import Recipe
@@ -66,37 +65,20 @@ def _make_target(study: Study, name: str) -> Outcome:
 def _report_page(study: Study, outcomes: Sequence[Outcome]) -> str:
     """The study as one HTML page that opens offline: every figure is inside, and nothing is loaded. Pictures are
     read from OUT/TARGET, where the outcomes were written."""
-    style = (files("kenthash") / "studies" / "report.css").read_text(encoding="utf-8")
     dataset = study.features.dataset.name
     contents = "".join(f'<li><a href="#{o.target}">{_prose(o.title)}</a></li>' for o in outcomes)
     sections = "\n".join(_section(study, outcome, number) for number, outcome in enumerate(outcomes, 1))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Kent proxies on {html.escape(dataset)}: the paper's study, measured again</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<p class="kicker">kenthash {html.escape(__version__)}</p>
-<h1>Kent proxies on {html.escape(dataset)}</h1>
+    header = f"""<h1>Kent proxies on {html.escape(dataset)}</h1>
 <p class="lead">The tables and figures of “Absorbing Gradient Conflicts: Modeling Semantic Variance via Kent
 Distributions for Cross-Modal Hashing”, measured again on this data. Baseline of the analyses is DSPH, whose proxies are
 points; against it stands KDPH, whose proxies are Kent distributions.</p>
-<p class="basis">{html.escape(study.basis)}</p>
-</header>
-<nav aria-label="Contents"><h2>Contents</h2><ol>{contents}</ol></nav>
+<p class="basis">{html.escape(study.basis)}</p>"""
+    body = f"""<nav aria-label="Contents"><h2>Contents</h2><ol>{contents}</ol></nav>
 <main>
 {sections}
 </main>
-<footer><p>All of it again, what is finished being kept:</p>{_code(study.command("all"))}</footer>
-</body>
-</html>
-"""
+<footer><p>All of it again, what is finished being kept:</p>{_code(study.command("all"))}</footer>"""
+    return html_page(f"Kent proxies on {dataset}: the paper's study, measured again", header, body)
 
 
 def _section(study: Study, outcome: Outcome, number: int) -> str:

@@ -1,4 +1,4 @@
-"""A table of results, once, and its forms: Markdown, LaTeX, CSV and HTML."""
+"""A table of results, once, and its forms: Markdown, LaTeX, CSV and HTML; and the page around those of HTML."""
 
 import csv
 import html
@@ -6,6 +6,9 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+
+from kenthash import __version__
 
 Value = str | float | int | None
 
@@ -122,3 +125,27 @@ def _html(word: str) -> str:
     if word.startswith("**") and word.endswith("**"):
         return f"<strong>{html.escape(word.strip('*'))}</strong>"
     return html.escape(word)
+
+
+def html_page(title: str, header: str, body: str) -> str:
+    """A page that opens offline: its style is inside, and nothing is loaded from elsewhere."""
+    style = (files("kenthash") / "studies" / "report.css").read_text(encoding="utf-8")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{html.escape(title, quote=False)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header>
+<p class="kicker">kenthash {html.escape(__version__)}</p>
+{header}
+</header>
+{body}
+</body>
+</html>
+"""

@@ -141,11 +141,11 @@ def _add(rows: _Rows, root: Path, file: Path, line: int, row: Any, fence: "_Fenc
         kind = "is absolute and may lead" if name.startswith("/") else "leads"
         raise DataError(f"{file}:{line}: file_name {name!r} {kind} out of the folder: use a path relative to this file")
     picture = file.parent / name
-    there = fence.check(picture)
-    if there is None:
+    is_inside = fence.check(picture)
+    if is_inside is None:
         rows.missing.append(f"{where} {name}")
         return
-    if not there:
+    if not is_inside:
         raise DataError(f"{file}:{line}: file_name {name!r} is a link out of the folder: copy the picture here")
     texts, labels = _strings(row.get("texts") or row.get("text")), _strings(row.get("labels"))
     if texts is None or labels is None:

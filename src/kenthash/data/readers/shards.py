@@ -39,11 +39,11 @@ def is_sharded(data: str) -> bool:
     folder = expand(Path(data))
     if not folder.is_dir():
         return False
-    here = {file.suffix.lower() for file in islice(folder.iterdir(), LOOKED_AT)}
-    shards = here & {".tar", ".parquet"}
+    suffixes = {file.suffix.lower() for file in islice(folder.iterdir(), LOOKED_AT)}
+    shards = suffixes & {".tar", ".parquet"}
     if not shards:
         shards = {file.suffix.lower() for file in islice(folder.glob("*/*"), LOOKED_AT)} & {".tar", ".parquet"}
-    return not here & PICTURES if ".parquet" in shards else bool(shards) and first_picture(folder) is None
+    return not suffixes & PICTURES if ".parquet" in shards else bool(shards) and first_picture(folder) is None
 
 
 def find_shards(data: str) -> list[Shard]:

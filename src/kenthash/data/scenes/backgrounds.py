@@ -173,7 +173,7 @@ def sea(brush: Brush, horizon: float, first: Colour, last: Colour) -> None:
         steps = 8
         for i in range(steps):
             top, bottom = horizon * 0.75 * i / steps, horizon * 0.75 * (i + 1) / steps
-            here = mix(first, last, (i + 0.5) / steps * 0.75)
+            colour = mix(first, last, (i + 0.5) / steps * 0.75)
             drift = 0.25 * i / steps
             points = [
                 (x + drift, top),
@@ -181,7 +181,7 @@ def sea(brush: Brush, horizon: float, first: Colour, last: Colour) -> None:
                 (x + drift + wide + 0.04, bottom),
                 (x + drift + 0.03, bottom),
             ]
-            brush.shape(points, mix(here, WHITE, 0.14 * (1 - i / steps)))
+            brush.shape(points, mix(colour, WHITE, 0.14 * (1 - i / steps)))
     for x, y in zip(brush.rng.random(10).tolist(), brush.rng.random(10).tolist(), strict=True):
         size = 0.004 + 0.006 * y
         brush.disc(x, y * horizon, size, size, mix(mix(first, last, y), WHITE, 0.3))

@@ -174,7 +174,7 @@ def article(phrase: str, an: Sequence[str], a: Sequence[str]) -> str:
 
 def plural(phrase: str, irregular: Mapping[str, str]) -> str:
     """ "dogs", "pieces of fruit", "old women", "passers-by"."""
-    head, *rest = _PREPOSITION.split(phrase, maxsplit=1)
+    head, *complement = _PREPOSITION.split(phrase, maxsplit=1)
     *before, word = head.split(" ")
     if word in irregular:
         word = irregular[word]
@@ -184,7 +184,7 @@ def plural(phrase: str, irregular: Mapping[str, str]) -> str:
         word = word[:-1] + "ies"
     else:
         word += "s"
-    return " ".join([*before, word, *rest])
+    return " ".join([*before, word, *complement])
 
 
 def enumerate_nouns(phrases: Sequence[str]) -> str:

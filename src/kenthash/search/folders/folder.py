@@ -159,14 +159,14 @@ def sync_folder(
     index.note(PICTURES, UNFINISHED if renew else PIPELINE)  # before the first new code is added to old ones
     pictures, faults, unread = _pictures(root, content)
     report = IndexingReport(skipped={_printable(name): reason for name, reason in (faults | unread).items()})
-    gone = _gone(index, roots, root, content.folder, {picture.id for picture in pictures}, tuple(unread))
-    update = _Update(index, encode, report, {str(item.metadata["digest"]): item for item in gone})
+    missing = _missing_items(index, roots, root, content.folder, {picture.id for picture in pictures}, tuple(unread))
+    update = _Update(index, encode, report, {str(item.metadata["digest"]): item for item in missing})
     tasks = update.tasks(pictures)
-    if tasks or gone or renew:
+    if tasks or missing or renew:
         roots.keep(root.begun(content.folder))  # until the end of it all, for searches to tell
     with bar(len(pictures), "index", "pictures", initial=report.unchanged) as progress:
         update.encode_all(tasks, progress)
-    removed = [item.id for item in gone] + [task.picture.id for task in tasks if task.picture.id in report.skipped]
+    removed = [item.id for item in missing] + [task.picture.id for task in tasks if task.picture.id in report.skipped]
     for start in range(0, len(removed), PAGE):
         report.removed += index.remove(removed[start : start + PAGE])
     report.removed -= report.moved
@@ -202,32 +202,34 @@ def _pictures(root: Root, content: FolderContent) -> tuple[list[_Picture], dict[
     return pictures, faults, {root.prefix + n: r for n, r in unread.items() if not is_excluded(n, root.exclude)}
 
 
-def _gone(
+def _missing_items(
     index: Index, roots: Roots, root: Root, folder: Path, present_ids: set[str], unread: tuple[str, ...]
 ) -> list[Item]:
     """Items of this folder whose files are not there any more, or not wanted."""
     within = folder.relative_to(root.path).as_posix()
     prefix = root.prefix + ("" if within == "." else f"{within}/")
-    gone: list[Item] = []
+    missing: list[Item] = []
     after = prefix
     while names := index.list_ids(after, PAGE):
         after = names[-1]
         names = [name for name in names if name.startswith(prefix)]
-        wanted = [name for name in names if name not in present_ids and not name.startswith(unread)]
-        for item in index.get(wanted) if wanted else ():
+        absent = [name for name in names if name not in present_ids and not name.startswith(unread)]
+        for item in index.get(absent) if absent else ():
             if item is not None and "digest" in item.metadata and roots.of_id(item.id) == root:
-                gone.append(item)
+                missing.append(item)
         if not names:
             break
-    return gone
+    return missing
 
 
 class _Update:
     """Encodes and commits what is new or has changed, batch by batch."""
 
-    def __init__(self, index: Index, encode: EncodeFiles, report: IndexingReport, gone: dict[str, Item]) -> None:
+    def __init__(
+        self, index: Index, encode: EncodeFiles, report: IndexingReport, missing_items: dict[str, Item]
+    ) -> None:
         """`gone` has items by digest whose codes may be used again."""
-        self.index, self._encode, self.report, self._gone = index, encode, report, gone
+        self.index, self._encode, self.report, self._missing_items = index, encode, report, missing_items
         self._moved: set[str] = set()  # digests
 
     def tasks(self, pictures: Sequence[_Picture]) -> list[_Task]:
@@ -268,7 +270,7 @@ class _Update:
         except OSError as error:
             self.report.skipped[picture.id] = error.strerror or type(error).__name__
             return None
-        known = item if item is not None and item.metadata.get("digest") == digest else self._gone.get(digest)
+        known = item if item is not None and item.metadata.get("digest") == digest else self._missing_items.get(digest)
         return _Row(task, digest, known if known is not None and _is_complete(known) else None)
 
     def _commit(self, rows: Sequence[_Row], encoded: EncodedBatch) -> None:

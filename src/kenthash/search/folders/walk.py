@@ -46,9 +46,9 @@ def walk_folder(folder: Path) -> FolderContent:
     def unread(error: OSError) -> None:
         content.unread[_below(folder, error.filename)] = error.strerror or type(error).__name__
 
-    for here, folders, files in os.walk(folder, onerror=unread):
+    for directory, folders, files in os.walk(folder, onerror=unread):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in NO_PHOTOS)
-        for path in (Path(here, name) for name in sorted(files) if not name.startswith(".")):
+        for path in (Path(directory, name) for name in sorted(files) if not name.startswith(".")):
             if path.suffix.lower() not in SUFFIXES:
                 others[path.suffix or path.name] += 1
                 continue
@@ -63,8 +63,8 @@ def walk_folder(folder: Path) -> FolderContent:
                 content.files.append(PictureFile(_below(folder, str(path)), status.st_size, status.st_mtime))
     if not content.files:  # perhaps a disk that is not mounted: its items stay
         raise DataError(
-            f"{folder}: no pictures here{_seen(others)}: give a folder that has some, in it or in folders below it; "
-            "nothing was added or dropped"
+            f"{folder}: no pictures here{_other_files(others)}: give a folder that has some, in it or in folders below "
+            "it; nothing was added or dropped"
         )
     return content
 
@@ -110,7 +110,7 @@ def _is_keepable(key: str, value: object) -> bool:
     return True
 
 
-def _seen(others: Counter[str]) -> str:
+def _other_files(others: Counter[str]) -> str:
     if not others:
         return ""
     kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(SHOWN))

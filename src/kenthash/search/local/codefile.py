@@ -95,7 +95,7 @@ class MappedFile:
 
     state: FileIdentity
     digest: str
-    whole: NDArray[np.uint8]
+    content: NDArray[np.uint8]
     blocks: Blocks
     layout: Layout
     checked: set[str] = field(default_factory=set)  # arrays of which every block has been compared
@@ -113,7 +113,7 @@ class MappedFile:
 
     def check_everything(self) -> None:
         """Compare the whole file with its checksums, also what was compared before."""
-        if _digest(self.whole[:PAGE], self.blocks.sums) != self.digest:
+        if _digest(self.content[:PAGE], self.blocks.sums) != self.digest:
             raise DamagedCodeFile(self.blocks.path, "its header or its checksums have changed")
         self.blocks.seen[:] = 0
         self.blocks.check(0, self.blocks.data.nbytes)
@@ -204,9 +204,9 @@ def write_code_file(
     try:
         with atomic_write(path, "w+b") as stream:
             _reserve(stream.fileno(), layout["end"][0])
-            whole = np.memmap(stream, np.uint8, "r+")
-            whole[:PAGE] = np.frombuffer(header.encoded(), np.uint8)
-            arrays = _arrays(whole, layout)
+            content = np.memmap(stream, np.uint8, "r+")
+            content[:PAGE] = np.frombuffer(header.encoded(), np.uint8)
+            arrays = _arrays(content, layout)
             arrays["codes"][:] = codes
             arrays["rest"][:] = rest_codes
             arrays["rows"][:] = rows
@@ -214,8 +214,8 @@ def write_code_file(
                 tables = mih.Tables(cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"])
                 mih.fill_tables(tables, arrays["codes"], threads)
             Blocks(path, arrays["data"], arrays["sums"], np.empty(0, np.uint8)).fill(threads)
-            digest = _digest(whole[:PAGE], arrays["sums"])
-            whole.flush()
+            digest = _digest(content[:PAGE], arrays["sums"])
+            content.flush()
     except OSError as error:
         raise KenthashError(f"{path}: cannot be written: {error.strerror or error}") from error
     return digest
@@ -241,15 +241,15 @@ def read_code_file(path: Path, digest: str) -> CodeFile:
             count, remainder = divmod(os.fstat(stream.fileno()).st_size - PAGE, BLOCK + SUM)
             if count < 0 or remainder:
                 raise DamagedCodeFile(path, "it is not as long as it should be")
-            whole = np.memmap(stream, np.uint8, "r")
+            content = np.memmap(stream, np.uint8, "r")
             state = file_identity(path)
     except OSError as error:
         raise DamagedCodeFile(path, f"it cannot be read: {error.strerror or error}") from error
-    if _digest(whole[:PAGE], whole[PAGE + count * BLOCK :]) != digest:
+    if _digest(content[:PAGE], content[PAGE + count * BLOCK :]) != digest:
         raise DamagedCodeFile(path, "it is not the one that was written for this index")
-    header = Header(**json.loads(whole[len(FORMAT) : PAGE].tobytes().rstrip(b"\0")))
+    header = Header(**json.loads(content[len(FORMAT) : PAGE].tobytes().rstrip(b"\0")))
     layout = header.layout()
-    arrays = _arrays(whole, layout)
+    arrays = _arrays(content, layout)
     blocks = Blocks(path, arrays["data"], arrays["sums"], np.zeros(len(arrays["sums"]), np.uint8))
     tables = None
     if header.cuts:
@@ -259,12 +259,12 @@ def read_code_file(path: Path, digest: str) -> CodeFile:
         tables = mih.Tables(
             header.table_cuts, arrays["offsets"], arrays["low"], arrays["high"], arrays["copies"], checks
         )
-    mapped = MappedFile(state, digest, whole, blocks, layout)
+    mapped = MappedFile(state, digest, content, blocks, layout)
     mark = Mark(header.row, header.removal)
-    if header.rest_bits and header.items and hasattr(mmap, "MADV_RANDOM") and isinstance(whole.base, mmap.mmap):
+    if header.rest_bits and header.items and hasattr(mmap, "MADV_RANDOM") and isinstance(content.base, mmap.mmap):
         # A candidate needs one page: the system should not read the ones around it as well.
         place, kind, shape = layout["rest"]
-        whole.base.madvise(mmap.MADV_RANDOM, place, _size(kind, shape))
+        content.base.madvise(mmap.MADV_RANDOM, place, _size(kind, shape))
     return CodeFile(
         mark, arrays["codes"], arrays["rows"], arrays["rest"], tables, layout["end"][0], header.last_row, mapped
     )
@@ -280,11 +280,11 @@ def _size(kind: str, shape: tuple[int, ...]) -> int:
     return int(np.prod(shape)) * int(kind[2:])
 
 
-def _arrays(whole: NDArray[np.uint8], layout: Layout) -> dict[str, NDArray[Any]]:
+def _arrays(content: NDArray[np.uint8], layout: Layout) -> dict[str, NDArray[Any]]:
     arrays = {}
     for name, (place, kind, shape) in layout.items():
         # Plain arrays, not memmaps: kernels are compiled for one type of array, and slicing a memmap is slow.
-        part = np.asarray(whole[place : place + _size(kind, shape)]).view(np.ndarray)
+        part = np.asarray(content[place : place + _size(kind, shape)]).view(np.ndarray)
         arrays[name] = part.view(kind).reshape(shape)
     return arrays
 

@@ -347,16 +347,16 @@ def search_tables(
         value = (query[cuts[j, 0]] >> np.uint64(cuts[j, 1])) & (bound - one)
         mask = (one << np.uint64(weight)) - one
         while mask < bound:
-            probes, whole = 0, np.uint8(1)
+            probes, all_ready = 0, np.uint8(1)
             while mask < bound and probes < PROBES:
                 bucket = starts[j] + np.int64(value ^ mask)
                 a, b = min(np.int64(offsets[bucket]), items), min(np.int64(offsets[bucket + 1]), items)
                 begin[probes], end[probes] = a, b
                 if checked and a < b:
-                    whole &= are_ready(j * items + a, j * items + b, ready)
+                    all_ready &= are_ready(j * items + a, j * items + b, ready)
                 probes += 1
                 mask = bound if mask == 0 else _next_mask(mask)
-            if not whole and not check_buckets(j * items, begin, end, probes, ready, data, sums, seen, places):
+            if not all_ready and not check_buckets(j * items, begin, end, probes, ready, data, sums, seen, places):
                 return DAMAGED
             if fast:
                 prefetch_buckets(copies[j], begin, end, probes)

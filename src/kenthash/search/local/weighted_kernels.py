@@ -157,9 +157,9 @@ def _expected(
 
 
 @compiled
-def _is_first(query: Words, planes: Words, code: Words, cuts: Cuts, table: int, before: int, now: int) -> bool:
-    """Whether an item, met in a table in the round with the threshold `now`, was met neither in an earlier round, whose
-    threshold was `before`, nor in an earlier table."""
+def _is_first(query: Words, planes: Words, code: Words, cuts: Cuts, table: int, reached: int, threshold: int) -> bool:
+    """Whether an item, met in a table in the round of `threshold`, was met neither in an earlier round, whose
+    threshold was `reached`, nor in an earlier table."""
     for i in range(len(cuts)):
         if i == table:
             continue
@@ -168,7 +168,7 @@ def _is_first(query: Words, planes: Words, code: Words, cuts: Cuts, table: int, 
         part = np.int64(0)
         for b in range(8):
             part += np.int64(popcount(apart & planes[b, cuts[i, 0]])) << b
-        if part <= (now if i < table else before):
+        if part <= (threshold if i < table else reached):
             return False
     return True
 
@@ -183,8 +183,8 @@ def _bucket(
     high: High,
     cuts: Cuts,
     table: int,
-    before: int,
-    now: int,
+    reached: int,
+    threshold: int,
     allowed: Words,
     heap: Keys,
     buffer: Bounds,
@@ -204,7 +204,7 @@ def _bucket(
             if (
                 key < heap[0]
                 and differing(query, code) <= radius
-                and _is_first(query, planes, code, cuts, table, before, now)
+                and _is_first(query, planes, code, cuts, table, reached, threshold)
                 and is_allowed(slot, allowed)
             ):
                 offer(key, heap)
@@ -255,24 +255,24 @@ def search_tables(
     lightest = 0  # a threshold that some subsets of each table do not exceed
     for j in range(m):
         lightest += ordered[j, min(3, cuts[j, 2] - 1)] // m
-    spent, before, now = 0, -1, 0
+    spent, reached, threshold = 0, -1, 0
     while True:
         for j in range(m):
             width = cuts[j, 2]
             value = (query[cuts[j, 0]] >> np.uint64(cuts[j, 1])) & ((np.uint64(1) << np.uint64(width)) - np.uint64(1))
             depth, total, mask = 0, 0, np.uint64(0)
             while depth >= 0:
-                probes, whole = 0, np.uint8(1)
+                probes, all_ready = 0, np.uint8(1)
                 while depth >= 0 and probes < PROBES:
-                    if total > before:
+                    if total > reached:
                         bucket = starts[j] + np.int64(value ^ mask)
                         a, b = min(np.int64(offsets[bucket]), items), min(np.int64(offsets[bucket + 1]), items)
                         begin[probes], end[probes] = a, b
                         if checked and a < b:
-                            whole &= are_ready(j * items + a, j * items + b, ready)
+                            all_ready &= are_ready(j * items + a, j * items + b, ready)
                         probes += 1
-                    depth, total, mask = _advance(stack, depth, total, mask, ordered[j, :width], bits[j], now)
-                if not whole and not check_buckets(j * items, begin, end, probes, ready, data, sums, seen, places):
+                    depth, total, mask = _advance(stack, depth, total, mask, ordered[j, :width], bits[j], threshold)
+                if not all_ready and not check_buckets(j * items, begin, end, probes, ready, data, sums, seen, places):
                     return DAMAGED
                 if fast:
                     prefetch_buckets(copies[j], begin, end, probes)
@@ -281,8 +281,8 @@ def search_tables(
                     lower, upper = low[j, begin[p] : end[p]], high[j, begin[p] : end[p]]
                     if fast:
                         _bucket(
-                            query, planes, radius, copies[j, begin[p] : end[p]], lower, upper, cuts, j, before, now,
-                            allowed, heap, buffer,
+                            query, planes, radius, copies[j, begin[p] : end[p]], lower, upper, cuts, j, reached,
+                            threshold, allowed, heap, buffer,
                         )  # fmt: skip
                         continue
                     for a in range(0, len(lower), GATHER):
@@ -300,8 +300,8 @@ def search_tables(
                             high_part,
                             cuts,
                             j,
-                            before,
-                            now,
+                            reached,
+                            threshold,
                             allowed,
                             heap,
                             buffer,
@@ -309,13 +309,16 @@ def search_tables(
                 if spent > budget:
                     return -spent
         target = int(heap[0] >> np.uint64(32)) // m  # the least threshold that proves the k best so far
-        if now >= target:
+        if threshold >= target:
             return spent
         if spent > free:
-            uneven = max(spent / _expected(ordered, bits, cuts, items, now, budget, stack), 1.0)
+            uneven = max(spent / _expected(ordered, bits, cuts, items, threshold, budget, stack), 1.0)
             if uneven * _expected(ordered, bits, cuts, items, target, budget, stack) > budget:
                 return -spent
-        before, now = now, min(target, max(now + 1, min((now + target + 1) >> 1, max(2 * now, lightest))))
+        reached, threshold = (
+            threshold,
+            min(target, max(threshold + 1, min((threshold + target + 1) >> 1, max(2 * threshold, lightest)))),
+        )
 
 
 # The first of two stages: all codes within a bound, and the distances of codes in some slots. Planes of weights are

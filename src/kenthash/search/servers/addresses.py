@@ -12,7 +12,7 @@ POSTGRES_FORM = "postgresql://[user:password@]host:port/database[?table=name]"
 
 @dataclass(frozen=True)
 class ServerAddress:
-    shown: str  # in messages
+    display: str  # as messages show it
     name: str  # of the collection or table
     uri: str  # for the client library
     token: str = ""  # Milvus: user:password

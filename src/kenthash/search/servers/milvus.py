@@ -89,7 +89,7 @@ class MilvusEngine:
         """Connect. `bits` and `code_bits` are known after `create` or `open`."""
         self.bits = self.code_bits = 0
         self.address = address = parse_milvus_address(target)
-        self.where, self.name = address.shown, address.name
+        self.where, self.name = address.display, address.name
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL + 1)  # it logs a trace for what is raised as well
         try:
             self.client = MilvusClient(uri=address.uri, token=address.token, timeout=CONNECT_SECONDS)

@@ -83,7 +83,7 @@ PHOTO_GROUPS = f"""
 JSON_TYPES = {"text": "string", "number": "number", "boolean": "boolean"}  # by `filters.kind`
 
 
-class Condition(NamedTuple):
+class SqlCondition(NamedTuple):
     """A condition of a statement, and the values of its parameters."""
 
     text: str
@@ -95,7 +95,7 @@ class PostgresEngine:
         """Connect. `bits` and `code_bits` are known after `create` or `open`."""
         self.bits = self.code_bits = 0
         address = parse_postgres_address(target)
-        self.where, self.name, self.uri = address.shown, address.name, address.uri
+        self.where, self.name, self.uri = address.display, address.name, address.uri
         self.texts = address.name + TEXTS
         self.connection: psycopg.Connection[Any] | None = None
         self.lock = threading.RLock()
@@ -169,7 +169,7 @@ class PostgresEngine:
 
     def search(self, queries: Queries, k: int, radius: int | None, filter: Filter | None) -> list[Hits]:
         values: list[Any] = []  # of the filter
-        where = Condition(condition(filter, values) if filter else "true", values)
+        where = SqlCondition(condition(filter, values) if filter else "true", values)
         with self._transaction() as cursor:
             cursor.execute("set transaction isolation level repeatable read, read only")  # one state for all queries
             if self.hnsw:
@@ -181,7 +181,7 @@ class PostgresEngine:
             return [self._nearest_weighted(cursor, queries, q, k, radius, where) for q in range(len(queries))]
 
     def _nearest(
-        self, cursor: psycopg.Cursor[Any], queries: Queries, q: int, k: int, radius: int | None, where: Condition
+        self, cursor: psycopg.Cursor[Any], queries: Queries, q: int, k: int, radius: int | None, where: SqlCondition
     ) -> Hits:
         """By Hamming distance."""
         (bits,) = _bit_strings(queries.codes[q : q + 1])
@@ -195,7 +195,7 @@ class PostgresEngine:
         return self._hits(cursor.fetchall())
 
     def _nearest_weighted(
-        self, cursor: psycopg.Cursor[Any], queries: Queries, q: int, k: int, radius: int | None, where: Condition
+        self, cursor: psycopg.Cursor[Any], queries: Queries, q: int, k: int, radius: int | None, where: SqlCondition
     ) -> Hits:
         near = self._nearest(cursor, queries, q, _candidates(k), radius, where)
         assert near.codes is not None

@@ -4,16 +4,15 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from kenthash.codes import Codes, pack, unpack
 from kenthash.data.splits import Split
 from kenthash.evaluation import instance_scores, map_of
 from kenthash.evaluation.inputs import Labels
+from kenthash.evaluation.instances import CodesOrReals
 from kenthash.evaluation.real_valued import real_valued_map
 from kenthash.files import write_json
 from kenthash.progress import track
@@ -34,8 +33,7 @@ CANDIDATES = 100  # that the second stage ranks
 CODES = ("codes", "codes, real query", f"codes, {STAGE} bytes then all")
 KINDS = {"ridge": "ridge-aligned", "learned": "learned floats"}
 
-Rows = NDArray[Any]  # packed codes of uint8, or real vectors
-Pair = tuple[Rows, Rows]  # queries, database
+Pair = tuple[CodesOrReals, CodesOrReals]  # queries, database
 
 
 @dataclass(frozen=True)
@@ -172,17 +170,17 @@ def _centred(sides: dict[str, Side], seed: int) -> dict[str, Side]:
     validation items choose, by R@10 of signs with a real-valued query."""
     fit = sides["train"]
     shared_mean = np.concatenate([fit.image, fit.text]).mean(axis=0)
-    ways = []
+    options = []
     for image_mean, text_mean in ((shared_mean, shared_mean), (fit.image.mean(axis=0), fit.text.mean(axis=0))):
-        moved = {
+        centred = {
             name: Side(_unit(side.image - image_mean), _unit(side.text - text_mean)) for name, side in sides.items()
         }
-        own = moved["validation"]
-        vectors = Vectors(np.concatenate([moved["train"].image, moved["train"].text]), own.text, own.image, seed)
+        own = centred["validation"]
+        vectors = Vectors(np.concatenate([centred["train"].image, centred["train"].text]), own.text, own.image, seed)
         compressed, items = sign_real(vectors, STAGE), np.arange(len(own.text))
         assert compressed is not None
-        ways.append((instance_scores(*compressed, items, items).recall[10], moved))
-    return max(ways, key=lambda way: way[0])[1]
+        options.append((instance_scores(*compressed, items, items).recall[10], centred))
+    return max(options, key=lambda option: option[0])[1]
 
 
 def _unit(vectors: Matrix) -> Matrix:
@@ -224,7 +222,7 @@ def _figures(own: Pair, i2t: Pair, t2i: Pair, split: Split, labels: Labels | Non
     return Figures(recall, float(np.mean([_map(*pair, *relevant) for pair in (i2t, t2i)])))
 
 
-def _map(query: Rows, database: Rows, query_labels: Labels, database_labels: Labels) -> float:
+def _map(query: CodesOrReals, database: CodesOrReals, query_labels: Labels, database_labels: Labels) -> float:
     """By Hamming distance; of real-valued queries by the weighted one, which is the cosine with signs; or by cosine."""
     if query.dtype == np.uint8:
         return map_of(query, database, query_labels, database_labels)
