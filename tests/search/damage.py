@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import Codes, unpack
-from kenthash.errors import DataError
+from kenthash.errors import KenthashError
 from kenthash.search import Index, add_texts
 from kenthash.search.local import mih, scan, snapshot
 from kenthash.search.local.sqlite import sqlite3
@@ -206,7 +206,7 @@ def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
                 return OTHER_WORDS if actual[1:] == true[1:] else "wrong answer"
         if target == "store":
             change(path)
-    except DataError as error:
+    except KenthashError as error:
         return "refused" if str(path) in str(error) and "\n" not in str(error) else f"unclear: {error}"
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

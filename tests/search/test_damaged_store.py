@@ -25,6 +25,15 @@ def test_mutations_are_refused_or_harmless() -> None:
     assert json.loads(done.stdout)["counts"]["refused"] > MUTATIONS // 2
 
 
+def test_a_schema_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """SQLite's message about it has the bytes in it, which Python cannot decode."""
+    path = tmp_path / "x.kh"
+    Index.create(path, 64).close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE notes(", b"CREATE TABLE\xffnotes(", 1))
+    with pytest.raises(DataError, match=r"^[^\n]*x\.kh: damaged: [^\n]+$"):
+        Index.open(path)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

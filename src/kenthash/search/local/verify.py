@@ -7,9 +7,9 @@
 - the code files: their checksums, their codes and rows against the store, and their tables, by making them again.
 
 A search checks most of this as it goes, but only of what it reads. All but the first is read in one transaction, so
-that others may write meanwhile. With `repair`, what can be made again from the items is: the order of ids, the words and
-code files. Wrong codes of texts are dropped; `kenthash index add --texts` makes them again. Items come from a backup
-only.
+that others may write meanwhile. With `repair`, what can be made again from the items is: the order of ids, the words
+and code files. Wrong codes of texts are dropped; `kenthash index add --texts` makes them again. Items come from a
+backup only.
 """
 
 import tempfile
