@@ -1,7 +1,4 @@
-"""What Windows lacks of POSIX, taken away from processes on Linux: pictures are decoded and indexed without it.
-
-This shows that nothing else is asked for on these paths. It does not show how Windows itself behaves.
-"""
+"""Pictures are decoded and indexed without what Windows lacks."""
 
 import os
 import subprocess
@@ -13,39 +10,7 @@ from PIL import Image
 from kenthash.data.headers import MAX_SCANS
 from photos import many_scans
 from processes import PATIENCE
-
-# Imported by every process at its start, the workers that decode included. `msvcrt` is a stand-in whose lock is held by
-# another process the first time it is asked for.
-LACKS = """
-import os, select, signal, subprocess, sys, types
-
-sys.modules.update(fcntl=None, resource=None)  # None in the place of a module means that it is not there
-for module, names in (
-    (select, ("poll",)),
-    (signal, ("setitimer", "pthread_sigmask", "SIGALRM", "SIGPROF")),
-    (os, ("O_DIRECTORY",)),
-):
-    for name in names:
-        delattr(module, name)
-opened = os.open
-
-def no_folder(path, flags, *others, **named):
-    if flags == os.O_RDONLY and os.path.isdir(path):
-        raise PermissionError(13, "Permission denied", path)
-    return opened(path, flags, *others, **named)
-
-held = [True]
-
-def locking(descriptor, mode, size):
-    os.fstat(descriptor)
-    assert (mode, size) == (2, 1)
-    if held:
-        held.clear()
-        raise PermissionError(13, "Permission denied")
-
-os.open = no_folder
-sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=locking)
-"""
+from windows import path_that_lacks
 
 SCRIPT = """
 import sys
@@ -97,13 +62,11 @@ print("done")
 
 
 def test_pictures_are_indexed_without_what_windows_lacks(tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(LACKS)
     (tmp_path / "photos").mkdir()
     Image.linear_gradient("L").convert("RGB").save(tmp_path / "photos" / "good.jpg")
     (tmp_path / "photos" / "bad.jpg").write_text("no picture")
     (tmp_path / "slow.jpg").write_bytes(many_scans(MAX_SCANS))
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    environment = os.environ | {"PYTHONPATH": path_that_lacks(tmp_path / "site")}
     command = [sys.executable, "-c", SCRIPT]
     completed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert (completed.returncode, completed.stdout) == (0, "done\n"), completed.stderr

@@ -17,6 +17,7 @@ import traceback
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import Codes, unpack
-from kenthash.errors import DataError
+from kenthash.errors import KenthashError
 from kenthash.search import Index, add_texts
 from kenthash.search.local import mih, scan, snapshot
+from kenthash.search.local.sqlite import sqlite3
 
 ITEMS = 3000
 # The form, and the bits of codes, of which an index with two stages keeps the first 64 in memory.
 CASES = (("fast", 64), ("compact", 64), ("scan", 64), ("fast", 128), ("fast", 24), ("fast", 192))
 TWO_STAGES = 192
+WORDS = ("number", "number 15", "é0990", "nothing")
+LETTERS = "letters changed"  # in an id, in metadata or in a note, which nothing tells from right ones
+OTHER_WORDS = "words changed"  # in the index of words; `verify` finds them
 SIZES = (1, 8, 64, 512, 4096, 16384, 20000)
 
 
@@ -50,6 +55,7 @@ def make(folder: Path, form: str, bits: int) -> None:
     with Index.create(folder / "x.kh", 64 if rerank_bits else bits, rerank_bits, form=form) as index:
         index.add(ids[:2000], codes[:2000], entries[:2000])
         add_texts(index, partial(encode, bits=bits))
+        index.update_words()
         index.compact()
         (folder / "older").mkdir()
         for kind in ("items", "texts"):
@@ -61,6 +67,7 @@ def make(folder: Path, form: str, bits: int) -> None:
         index.remove(ids[:10])
         index.upsert(ids[10:15] + ids[2900:], codes[-105:], entries[-105:])
         add_texts(index, partial(encode, bits=bits))
+        index.update_words()
         index.note("model", "m")
 
 
@@ -78,10 +85,10 @@ def code_file(folder: Path, kind: str) -> Path:
 
 
 def answers(path: Path) -> list[Any]:
-    """Everything that reads codes, rows and tables."""
+    """Everything that reads codes, rows, tables and words."""
     queries: Codes = np.load(path.with_name("queries.npy"))
-    results: list[Any] = []
     with Index.open(path) as index:
+        results: list[Any] = [[index.match_words(words, ITEMS) for words in WORDS]]
         cases: list[tuple[NDArray[Any], dict[str, Any]]] = [
             (queries[:1], {"k": 10}), (queries[1:2], {"k": 1, "radius": 3}), (queries, {"k": 10}),
             (queries, {"k": 5, "filter": "n < 400"}), (queries[-1:], {"k": 300, "filter": "n > 1500"}),
@@ -107,6 +114,7 @@ def change(path: Path) -> None:
         index.add(["newer"], codes[:1])
         index.remove([f"é{i:04}" for i in range(0, ITEMS, 7)])
         index.note("model", "n")
+        index.update_words()
         index.compact()
         index.search(codes, 20, filter="n < 100")
 
@@ -172,20 +180,33 @@ def _edited(rng: random.Random, data: bytearray) -> bytes:
     return (head + bytes(data[len(head) : 4096]) if len(head) < 4096 else head) + bytes(data[4096:])
 
 
+def letters(path: Path) -> dict[object, tuple[object, ...]]:
+    """What an index holds once only, without a checksum: of each row its id and metadata, and the notes."""
+    with closing(sqlite3.connect(path)) as connection:
+        notes = tuple(connection.execute("SELECT key, value FROM notes").fetchall())
+        return {row: (id, entry) for row, id, entry in connection.execute("SELECT row, id, metadata FROM items")} | {
+            "notes": notes
+        }
+
+
 def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
     """The outcome of searches after one mutation; "right" where all answers are."""
     rng = random.Random(seed)
     scan._words_left = -1 if seed // len(CASES) % 2 else 1 << 40  # compiled kernels and numpy by turns
     path, kind = folder / "x.kh", rng.choice(["items", "items", "texts"])
     file = code_file(folder, kind) if target == "codes" else path
+    before = letters(path)
     file.write_bytes(damage(rng, bytearray(file.read_bytes()), (folder / "older" / kind).read_bytes()))
     try:
         for _ in range(2):  # the second time with what the first one has left
-            if answers(path) != true:
-                return "wrong answer"
+            if (actual := answers(path)) != true:
+                after = letters(path)
+                if after.keys() == before.keys() and after != before:
+                    return LETTERS
+                return OTHER_WORDS if actual[1:] == true[1:] else "wrong answer"
         if target == "store":
             change(path)
-    except DataError as error:
+    except KenthashError as error:
         return "refused" if str(path) in str(error) and "\n" not in str(error) else f"unclear: {error}"
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -229,5 +250,5 @@ def run(target: str, first: int, count: int) -> dict[str, list[int]]:
 
 if __name__ == "__main__":
     outcomes = run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-    bad = {name: seeds[:20] for name, seeds in outcomes.items() if name not in ("right", "refused")}
+    bad = {name: seeds[:20] for name, seeds in outcomes.items() if name not in ("right", "refused", LETTERS)}
     print(json.dumps({"counts": Counter({name: len(seeds) for name, seeds in outcomes.items()}), "bad": bad}))

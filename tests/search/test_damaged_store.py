@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import LETTERS, OTHER_WORDS
 
 from kenthash.errors import DataError
-from kenthash.search import Index
+from kenthash.search import Index, add_texts
 from kenthash.search.local.sqlite import sqlite3
 
 MUTATIONS = 40  # of the many that `python tests/search/damage.py store 0 1000` tries
@@ -17,11 +18,20 @@ CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
 
 
 def test_mutations_are_refused_or_harmless() -> None:
-    """SQLite has no checksums, so a changed letter of an id or of metadata goes unnoticed ("wrong answer")."""
+    """SQLite has no checksums, so a changed letter of an id, of metadata or in the index of words goes unnoticed."""
     command = [sys.executable, str(Path(__file__).with_name("damage.py")), "store", "0", str(MUTATIONS)]
     completed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(completed.stdout)["counts"].keys() <= {"right", "refused", "wrong answer"}, completed.stdout
+    assert json.loads(completed.stdout)["counts"].keys() <= {"right", "refused", LETTERS, OTHER_WORDS}, completed.stdout
     assert json.loads(completed.stdout)["counts"]["refused"] > MUTATIONS // 2
+
+
+def test_a_schema_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """SQLite's message about it has the bytes in it, which Python cannot decode."""
+    path = tmp_path / "x.kh"
+    Index.create(path, 64).close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE notes(", b"CREATE TABLE\xffnotes(", 1))
+    with pytest.raises(DataError, match=r"^[^\n]*x\.kh: damaged: [^\n]+$"):
+        Index.open(path)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +56,10 @@ def test_mutations_are_refused_or_harmless() -> None:
         "DELETE FROM id_order",
         "UPDATE id_order SET rows = substr(rows, 2)",
         "UPDATE id_order SET rows = substr(rows, 6)",
+        "UPDATE id_order SET rows = CAST(substr(rows, 6, 5) || substr(rows, 1, 5) || substr(rows, 11) AS BLOB)",
+        "UPDATE id_order SET rows = CAST(substr(rows, 1, 5) || substr(rows, 1, 5) || substr(rows, 11) AS BLOB)",
+        "UPDATE items SET id = id || char(0) || '0' WHERE row > 290",
+        "UPDATE about SET value = 'x' WHERE key = 'words row'",
         "DELETE FROM about WHERE key = 'bits'",
         "UPDATE about SET value = 'x' WHERE key = 'bits'",
         "UPDATE about SET value = 63 WHERE key = 'bits'",
@@ -57,7 +71,9 @@ def test_mutations_are_refused_or_harmless() -> None:
 def test_what_kenthash_does_not_write_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "x.kh"
     with Index.create(path, 64) as index:
-        index.add([f"{i:03}" for i in range(300)], CODES, [{"n": i} for i in range(300)])
+        index.add([f"{i:03}" for i in range(300)], CODES, [{"n": i, "text": f"number {i}"} for i in range(300)])
+        add_texts(index, lambda texts: CODES[: len(texts)])
+        index.update_words()
         index.compact()
         index.remove(["003"])
         index.upsert(["005"], CODES[5:6], [{"n": 5}])
@@ -68,7 +84,9 @@ def test_what_kenthash_does_not_write_is_refused(tmp_path: Path, damage: str) ->
     def ask() -> None:
         with Index.open(path) as index:
             index.search(CODES[:3], 299, filter="n >= 0")
+            index.search_texts(CODES[:3], 299)
             index.get(index.list_ids())
+            index.update_words()
             index.compact()
             index.search(CODES[:3], 299)
 

@@ -62,6 +62,10 @@ def swap_codes(folder: Path) -> None:
     )
 
 
+LONGEST = "(SELECT id FROM words_data ORDER BY length(block) DESC)"
+CUT_WORDS = f"UPDATE words_data SET block = substr(block, 1, 20) WHERE id = {LONGEST}"
+NO_WORDS, NEW_WORDS = "DELETE FROM words WHERE rowid = 990", "INSERT INTO words(rowid, body) VALUES (990, 'number')"
+TOO_MANY_WORDS = "UPDATE about SET value = 99999 WHERE key = 'words row'"
 CUT_ORDER = "UPDATE id_order SET rows = substr(rows, 6) WHERE first = ''"
 DAMAGE: dict[str, tuple[str, Callable[[Path], object], bool]] = {  # what it is found in, how it is done, repairable
     "a bit of a code": ("code file", lambda f: write(code_file(f, "items"), PAGE + 999, b"\x5a"), True),
@@ -75,6 +79,23 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], bool]] = {  # what it is 
     "a code too short": ("items", lambda f: sql(f, "UPDATE items SET code = x'00' WHERE row = 990"), False),
     "metadata that are no JSON": ("items", lambda f: sql(f, "UPDATE items SET metadata = '{' WHERE row = 900"), False),
     "a row both there and removed": ("items", lambda f: sql(f, "INSERT INTO removed(row) VALUES (500)"), False),
+    "a removal that is no row": ("items", lambda f: sql(f, "INSERT INTO removed(row) VALUES ('x')"), False),
+    "a note that is no text": ("notes", lambda f: sql(f, "INSERT INTO notes VALUES ('key', x'00')"), False),
+    "an item without its words": ("words", lambda f: sql(f, NO_WORDS), True),
+    "words of another item": (
+        "words",
+        lambda f: sql(
+            f, "DELETE FROM words WHERE rowid = 990", "INSERT INTO words(rowid, body) VALUES (990, 'number')"
+        ),
+        True,
+    ),
+    "words without an item": ("words", lambda f: sql(f, "INSERT INTO words(rowid, body) VALUES (99999, 'a')"), True),
+    "words beyond the last row": (
+        "words",
+        lambda f: sql(f, "UPDATE about SET value = 99999 WHERE key = 'words row'"),
+        True,
+    ),
+    "words cut short": ("SQLite file", lambda f: sql(f, CUT_WORDS), True),
     "an id with a line end": ("items", lambda f: sql(f, "UPDATE items SET id = 'a' || char(10) WHERE row = 50"), False),
 }
 
@@ -106,6 +127,7 @@ def test_damage_is_found_and_mended_where_it_can_be(folder: Path, kind: str) -> 
         with Index.open(folder / "x.kh") as index:
             query = np.load(folder / "queries.npy")[:1]
             assert len(index.search(query, 3000)[0]) == 2970
+            assert len(index.match_words("number", 3000)) == 2970 and index.match_words("é0990") == ["é0990"]
 
 
 def test_tables_that_are_wrong_from_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

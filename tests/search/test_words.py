@@ -52,6 +52,18 @@ def test_words_follow_changes(index: Index, tmp_path: Path) -> None:
     assert verify_index(str(tmp_path / "x.kh")).healthy
 
 
+def test_a_request_does_not_wait_for_the_words_of_many_items(index: Index, tmp_path: Path) -> None:
+    index.upsert(["e.png", "f.png"], pack(OUTPUTS[:2]), [{"text": "a cat"}] * 2)
+    index.update_words(most=1)
+    assert index.match_words("cat") == []
+    index.update_words(most=2)
+    assert index.match_words("cat") == ["e.png", "f.png"]
+    with Index.create(tmp_path / "without.kh", bits=16) as other:  # as one of codes alone
+        other.add(IDS, pack(OUTPUTS))
+        other.update_words(most=100)
+        assert other.match_words("dog") == []
+
+
 def test_function_words_need_not_occur(index: Index) -> None:
     def named(text: str) -> list[str]:
         hits = search_with_words(index, text, OUTPUTS[:1], k=6)

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from small_service import Place, name, problem, running
+from small_service import Place, jpeg, name, problem, running
 from typer.testing import CliRunner
 
 from kenthash.cli import app
@@ -28,6 +28,7 @@ from kenthash.service.logs import json_on_stderr
 from kenthash.service.settings import ServiceSettings
 from kenthash.service.state import SearchThreads, Service, make_service
 from processes import PATIENCE
+from windows import path_that_lacks
 
 KEY = "0123456789abcdef-key"
 
@@ -223,3 +224,15 @@ def test_nothing_of_the_log_is_lost_at_the_end(capsys: pytest.CaptureFixture[str
     assert entries[-1] == {
         "level": "warning", "event": "log", "logger": "elsewhere", "message": "half a pair: \ud800 4999",
     }  # fmt: skip
+
+
+def test_an_index_is_served_without_what_windows_lacks(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", path_that_lacks(tmp_path / "site"))
+    with running(place) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        assert client.get("/readyz").status_code == 200
+        picture = {"image": ("picture.jpg", jpeg(1), "image/jpeg")}
+        by_words = client.post("/search", json={"text": "two dogs", "k": 3})
+        for answer in (by_words, client.post("/search", files=picture, data={"k": "3"})):
+            assert answer.status_code == 200 and len(answer.json()["hits"]) == 3, answer.text

@@ -242,6 +242,16 @@ def test_items_are_written_and_removed(client: httpx.Client) -> None:
     problem(client.get(address), 404, "not-found")
     until(client, "/stats", "items", ITEMS)
 
+    def with_words(text: str) -> list[str]:
+        return [hit["id"] for hit in search(client, text=text)["hits"] if hit["by_words"]]
+
+    client.put("/items/lighthouse", json={"code": "00" * 8, "metadata": {"text": "a stormy night"}})
+    assert with_words("lighthouse") == with_words("storm") == ["lighthouse"]
+    client.put("/items/lighthouse", json={"code": "00" * 8, "metadata": {"labels": ["calm sea"]}})
+    assert with_words("storm") == [] and with_words("calm lighthouse") == ["lighthouse"]
+    client.delete("/items/lighthouse")
+    assert with_words("lighthouse") == []
+
     old = client.get(f"/items/{name(0)}").json()  # what `index add` noted stays with a picture whose words change
     changed = client.put(f"/items/{name(0)}", json={"code": old["code"], "metadata": {**old["metadata"], "note": "x"}})
     assert changed.status_code == 200 and changed.json()["has_image"] is True

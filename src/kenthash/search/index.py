@@ -187,10 +187,11 @@ class Index:
         """For each item, the number of its texts that have codes."""
         return self._open_engine().count_texts(_checked_ids(ids))
 
-    def update_words(self) -> None:
-        """Make the words of new items known (see `local.fulltext`), where the engine has words."""
+    def update_words(self, most: int | None = None) -> None:
+        """Make the words of new items known (see `local.fulltext`), where the engine has words. With `most`, only where
+        this index has words already, and no more new items than that."""
         if hasattr(engine := self._open_engine(), "update_words"):
-            engine.update_words()
+            engine.update_words(most)
 
     def match_words(self, text: str, limit: int = 1000) -> list[str]:
         """Up to `limit` ids of items that have all words of a text; none where the engine has no words."""

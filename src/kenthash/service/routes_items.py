@@ -20,6 +20,7 @@ from kenthash.service.state import OpenIndex, Service, service_of
 CACHE_CONTROL = "private, max-age=600"
 CONTENT = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
 NOT_FOUND = error_responses("not-found")
+MAX_NEW_WORDS = 1000  # items whose words a request adds: those of more, from elsewhere, are left to `index add`
 PUT_ERRORS = ("malformed", "read-only", "not-found", "old-codes", "too-large", "media-type", "invalid")
 
 router = APIRouter(tags=["items"])
@@ -220,6 +221,7 @@ def _put(current: OpenIndex, id: str, code: Codes, metadata: Metadata, texts: Co
         current.index.upsert([id], code[None], [item.metadata])
         if texts is not None:
             current.index.put_texts([item], [texts])
+        current.index.update_words(MAX_NEW_WORDS)
         current.refresh()
         return item, old is None
 

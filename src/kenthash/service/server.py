@@ -10,7 +10,6 @@ import ctypes
 import errno
 import gc
 import os
-import resource
 import signal
 import socket
 import sys
@@ -22,7 +21,6 @@ from types import FrameType
 
 import uvicorn
 import uvicorn.lifespan.on  # which uvicorn imports when it runs: too late for workers to share it
-import uvicorn.loops.uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kenthash.errors import KenthashError, UsageError
@@ -32,6 +30,13 @@ from kenthash.service.auth import check_binding
 from kenthash.service.settings import ServiceSettings
 from kenthash.service.state import Service, make_service, preload
 from kenthash.service.workers import serve_by_workers
+
+try:
+    import resource
+
+    import uvicorn.loops.uvloop  # here for the same reason
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 BACKLOG = 128
 MAX_CONNECTIONS = 1000  # beyond which each new one closes the one that has been waiting longest
@@ -190,6 +195,8 @@ def _keep_loaded() -> None:
 
 def _max_connections() -> int:
     """As many as there are descriptors for, of which a system often allows more than it gives to begin with."""
+    if resource is None:
+        return MAX_CONNECTIONS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + RESERVED
     if soft != resource.RLIM_INFINITY and soft < wanted:

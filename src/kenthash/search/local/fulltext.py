@@ -7,8 +7,12 @@ removes the words of an item with its row.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import zip_longest
 
 from kenthash.search.engine import Metadata, texts_of
+from kenthash.search.local.schema import damaged
 from kenthash.search.local.sqlite import sqlite3
 from kenthash.search.local.store import Store
 
@@ -16,11 +20,9 @@ LAST_ROW = "words row"  # in the table `about`: the last row whose words are in
 NEEDED = (3, 43, 0)  # the first SQLite whose full-text indexes without contents can forget rows
 MOST = 32  # words of a query
 ROWS = 1000  # per statement
+WORDS = "fts5(body, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2')"
 TABLES = (
-    """
-    CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1,
-                                          tokenize='porter unicode61 remove_diacritics 2')
-    """,
+    f"CREATE VIRTUAL TABLE words USING {WORDS}",
     """
     CREATE TRIGGER words_of_removed AFTER DELETE ON items BEGIN
         DELETE FROM words WHERE rowid = OLD.row;
@@ -34,35 +36,83 @@ def words_of(id: str, metadata: Metadata) -> str:
     return " ".join([id, *texts_of(metadata), *(labels if isinstance(labels, list) else ())])
 
 
-def update(store: Store) -> None:
-    """Add the words of the items that have come since the last time."""
-    if sqlite3.sqlite_version_info < NEEDED:
+def exists(store: Store) -> bool:
+    return bool(store.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
+
+
+def update(store: Store, most: int | None = None, again: bool = False) -> None:
+    """Add the words of the items that have come since the last time. With `most`, only where the index has words and no
+    more new items than that; with `again`, those of all items, whatever the index of words holds."""
+    if sqlite3.sqlite_version_info < NEEDED or (most is not None and not exists(store)):
         return
     with store.writing() as connection:
-        if not _exists(store):
+        if again:
+            connection.execute("DROP TRIGGER IF EXISTS words_of_removed")
+            connection.execute("DROP TABLE IF EXISTS words")
+            connection.execute("DELETE FROM about WHERE key = ?", (LAST_ROW,))
+        last = _last_row(store)
+        if most is not None:
+            new = "SELECT count(*) FROM (SELECT 1 FROM items WHERE row > ? LIMIT ?)"
+            if connection.execute(new, (last, most + 1)).fetchone()[0] > most:
+                return
+        if not exists(store):
             for statement in TABLES:
                 connection.execute(statement)
-        last = store.about(LAST_ROW) or 0
-        rows = connection.execute("SELECT row, id, metadata FROM items WHERE row > ? ORDER BY row", (last,))
-        while part := rows.fetchmany(ROWS):
-            store.check_strings([id for _, id, _ in part])
-            entries = store.parse_metadata([entry for _, _, entry in part])
-            connection.executemany(
-                "INSERT INTO words(rowid, body) VALUES (?, ?)",
-                [(row, words_of(id, entry)) for (row, id, _), entry in zip(part, entries, strict=True)],
-            )
+        _insert(store, "words", last, store.mark().row)
         connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (LAST_ROW, store.mark().row))
+
+
+def faults(store: Store) -> Iterator[str]:
+    """How the index of words differs from a new one of the same items: each place of each word is compared."""
+    connection, last = store.connection, _last_row(store)
+    if last > store.mark().row:
+        yield f"words up to row {last}, beyond the last row, {store.mark().row}"
+    with ExitStack() as ended:
+
+        def create(table: str, module: str) -> None:
+            connection.execute(f"CREATE VIRTUAL TABLE temp.{table} USING {module}")
+            ended.callback(connection.execute, f"DROP TABLE temp.{table}")
+
+        create("new_words", WORDS)
+        _insert(store, "temp.new_words", 0, last)
+        create("places", "fts5vocab(main, words, instance)")
+        create("new_places", "fts5vocab(temp, new_words, instance)")
+        kept, new = (
+            ended.enter_context(closing(connection.execute(f"SELECT term, doc, offset FROM temp.{table}")))
+            for table in ("places", "new_places")
+        )
+        for place, expected in zip_longest(kept, new):
+            if place != expected:  # both are in order, so that the first of the two is the one that the other lacks
+                odd = min(filter(None, (place, expected)))
+                yield f"row {odd[1]}: the word {odd[0][:60]!r} is {'missing' if odd == expected else 'too much'}"
+                return
+
+
+def _last_row(store: Store) -> int:
+    last = store.about(LAST_ROW) or 0
+    if not isinstance(last, int):
+        raise damaged(store.path, f"{LAST_ROW} is {str(last)[:20]!r}")
+    return last
+
+
+def _insert(store: Store, table: str, after: int, last: int) -> None:
+    rows = store.connection.execute(
+        "SELECT row, id, metadata FROM items WHERE row > ? AND row <= ? ORDER BY row", (after, last)
+    )
+    while part := rows.fetchmany(ROWS):
+        store.check_strings([id for _, id, _ in part])
+        entries = store.parse_metadata([entry for _, _, entry in part])
+        store.connection.executemany(
+            f"INSERT INTO {table}(rowid, body) VALUES (?, ?)",
+            [(row, words_of(id, entry)) for (row, id, _), entry in zip(part, entries, strict=True)],
+        )
 
 
 def matching(store: Store, text: str, limit: int) -> list[str]:
     """Up to `limit` ids of items that have all words of a text, in the order in which they were added."""
     words = re.findall(r"[^\W_]+", text)[:MOST]
-    if not words or sqlite3.sqlite_version_info < NEEDED or not _exists(store):
+    if not words or sqlite3.sqlite_version_info < NEEDED or not exists(store):
         return []
     query = " ".join(f'"{word}"*' for word in words)
     select = "SELECT id FROM items WHERE row IN (SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?)"
     return store.check_strings([id for (id,) in store.connection.execute(select, (query, limit))])
-
-
-def _exists(store: Store) -> bool:
-    return bool(store.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())

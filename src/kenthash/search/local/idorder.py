@@ -12,6 +12,7 @@ makes all of them full again.
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,10 @@ class IdOrder:
             rows += self._unpacked(blob).tolist()
         rows = rows[skipped : skipped + limit]
         self._read_ids(rows)
-        return [self._ids[row] for row in rows]
+        names = [self._ids[row] for row in rows]
+        if any(name <= before for before, name in pairwise([after, *names])):
+            raise sqlite3.DatabaseError(DIFFER)
+        return names
 
     def locate(self, ids: Sequence[str]) -> dict[str, int]:
         """The rows of those of the ids that exist."""

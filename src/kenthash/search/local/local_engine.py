@@ -90,9 +90,9 @@ class LocalEngine:
             texts = TextStore(store)
             return texts.counts(ids) if texts.exists() else [0] * len(ids)
 
-    def update_words(self) -> None:
+    def update_words(self, most: int | None = None) -> None:
         with self.connections.connection() as store:
-            fulltext.update(store)
+            fulltext.update(store, most)
 
     def match_words(self, text: str, limit: int) -> list[str]:
         with self.connections.connection() as store:
@@ -127,8 +127,8 @@ class LocalEngine:
                 text_hits = self._texts.search(texts, queries, count, radius, filter)
                 try:
                     answers = [_by_item(hits, k) for hits in text_hits]
-                except IndexError as error:
-                    raise damaged(self.path, "an item has fewer texts than there are codes of them") from error
+                except (IndexError, ValueError) as error:  # the latter where an id holds the separator
+                    raise damaged(self.path, "there are codes of texts that no item has") from error
                 if all(len(items) == k or len(hits) < count for items, hits in zip(answers, text_hits, strict=True)):
                     break
         return answers

@@ -224,6 +224,8 @@ def errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.ProgrammingError:  # a bug of kenthash
         raise
+    except UnicodeDecodeError as error:  # SQLite's message quotes what is damaged
+        raise damaged(path, "its schema is not UTF-8") from error
     except sqlite3.DatabaseError as error:
         code = _error_code(error)
         if code == sqlite3.SQLITE_READONLY and not _is_writable(path):

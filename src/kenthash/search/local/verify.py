@@ -3,11 +3,13 @@
 - the SQLite file, by SQLite's own check of its pages and indexes;
 - every item: its id, the length of its code, its metadata; and the order of ids;
 - every code of a text: its item, its number, its length;
+- the index of words, against a new one of the same items; and the notes;
 - the code files: their checksums, their codes and rows against the store, and their tables, by making them again.
 
 A search checks most of this as it goes, but only of what it reads. All but the first is read in one transaction, so
-that others may write meanwhile. With `repair`, what can be made again from the items is: the order of ids and code
-files. Wrong codes of texts are dropped; `kenthash index add --texts` makes them again. Items come from a backup only.
+that others may write meanwhile. With `repair`, what can be made again from the items is: the order of ids, the words
+and code files. Wrong codes of texts are dropped; `kenthash index add --texts` makes them again. Items come from a
+backup only.
 """
 
 import tempfile
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.progress import cores
 from kenthash.search.engine import coded_texts
-from kenthash.search.local import codefile, scan
+from kenthash.search.local import codefile, fulltext, scan
 from kenthash.search.local.checksums import DamagedCodeFile
 from kenthash.search.local.codefile import CodeFile, read_code_file, sorted_codes, write_code_file
 from kenthash.search.local.scan import Words
@@ -108,8 +110,11 @@ def _verify(store: Store) -> Verification:
             report.note("order of ids", _order_faults(store))
         if not report.faults and texts.exists():
             report.note("texts", _text_faults(texts, report))
+        if not report.faults and fulltext.exists(store):
+            report.note("words", fulltext.faults(store))
+        report.note("notes", _note_faults(store))
         for part, codes in (("code file", store), ("code file of texts", texts)):
-            if report.faults.keys() <= {"code file"} and codes.about("codes"):
+            if report.faults.keys() <= {"code file", "words", "notes"} and codes.about("codes"):
                 report.code_files += 1
                 report.note(part, _code_file_faults(codes))
     return report
@@ -137,6 +142,8 @@ def _item_faults(store: Store, report: Verification) -> Iterator[str]:
                 yield f"row {row}: {error}"
             if row > last:
                 yield f"row {row}: beyond the last row, {last}"
+    for (row,) in store.connection.execute("SELECT row FROM removed WHERE typeof(row) != 'integer'"):
+        yield f"a removed row {row!r}: no number"
     for (row,) in store.connection.execute("SELECT row FROM removed WHERE row IN (SELECT row FROM items)"):
         yield f"row {row}: listed as removed, but there"
 
@@ -177,6 +184,12 @@ def _text_faults(texts: TextStore, report: Verification) -> Iterator[str]:
             texts.join_codes([code for *_, code in codes])
         except DataError as error:
             yield f"{name[:60]!r}: {error}"
+
+
+def _note_faults(store: Store) -> Iterator[str]:
+    for key, value in store.connection.execute("SELECT key, value FROM notes"):
+        if not (isinstance(key, str) and isinstance(value, str)):
+            yield f"note {key!r}: is no text"
 
 
 def _code_file_faults(store: Store) -> Iterator[str]:
@@ -225,9 +238,13 @@ def _repair(store: Store, report: Verification) -> None:
             with store.writing() as connection:
                 connection.execute("REINDEX")
                 store.ids.rebuild()
-        except sqlite3.DatabaseError:  # what is damaged is no index
+            if "SQLite file" in report.faults and fulltext.exists(store):
+                fulltext.update(store, again=True)
+        except (DataError, sqlite3.DatabaseError):  # what is damaged is no index
             return
         report.faults |= _verify(store).faults  # now that the rest can be read
+    if "words" in report.faults:
+        fulltext.update(store, again=True)
     if "texts" in report.faults:
         with store.writing() as connection:  # all of them: which codes are of which texts is no longer known
             connection.execute("INSERT INTO removed_texts(row) SELECT row FROM texts")
