@@ -118,6 +118,9 @@ def test_an_index_is_searched_by_all_kinds_of_queries(place: Path, tmp_path: Pat
             search_index(index, "two dogs")
         with pytest.raises(UsageError, match="give one of"):
             search_index(index, "two dogs", "1.jpg")
+        for empty in ({"query": " "}, {"query": photos / "1.jpg", "plus": [""]}):
+            with pytest.raises(UsageError, match="are empty"):
+                search_index(index, **empty, model=hasher)
         with pytest.raises(KenthashError, match="no such id"):
             search_index(index, like="9.jpg")
 

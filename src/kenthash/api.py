@@ -129,6 +129,8 @@ def search_index(
 
 def _encoded(hasher: Hasher, first: str | PictureInput | Query, plus: Sequence[str], without: Sequence[str]) -> Query:
     """Words, a picture or an item, with words to add and to take away, as `answer_query` takes them."""
+    if not all(words.strip() for words in (first, *plus, *without) if isinstance(words, str)):
+        raise UsageError("words to search for are empty: say what to look for")
     if isinstance(first, str):
         first = Query(hasher.query_texts(first)[0], words=first)
     elif not isinstance(first, Query):
@@ -187,15 +189,14 @@ def index_folder(
 
 def model_to_index_with(target: str, given: Path | str | None = None) -> Path:
     """The folder of the model that encodes what is added to an index, which may not be there yet."""
-    if given is not None:
-        return find_model(given)
+    folder = None if given is None else find_model(given)
     try:
         with Index.open(target) as index:
             if "model_path" in index.notes():
-                return model_for(index, None, pretrained_folders().values())
+                return model_for(index, folder, pretrained_folders().values())
     except NoSuchIndex:
         pass
-    return find_model(best_pretrained())
+    return find_model(best_pretrained()) if folder is None else folder
 
 
 def hasher_of(index: Index, given: Path | str | None = None, device: str = "cpu") -> Hasher:

@@ -53,7 +53,7 @@ def test_when_where_and_camera_filter(page: Any, url: str, collection: Collectio
     page.get_by_role("button", name="Clear the filters").click()
     wait_for_cards(page, PAGE)
     page.get_by_role("button", name="Where").click()
-    place = page.locator("#facet-panel .chip", has_text="151.3° E")
+    place = page.locator("#facet-panel .chip", has_text="151.2° E")
     place.locator("img").wait_for()  # a photo from there
     with page.expect_response(lambda response: "near(" in (response.request.post_data or "")):
         place.click()

@@ -1,5 +1,7 @@
 """The search bench: all libraries give the same answers, and the codes are distributed as it says."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +10,7 @@ from components import need
 from kenthash.bench import index as index_bench
 from kenthash.bench import search as bench
 from kenthash.bench.peers import PEERS
+from kenthash.bench.start import measure_rclip
 from kenthash.cli import app
 from kenthash.errors import UsageError
 
@@ -57,3 +60,14 @@ def test_codes_cluster_as_described() -> None:
 def test_misuse_is_one_line(option: str, value: str) -> None:
     with pytest.raises(UsageError, match=rf"^{option} {value}: [^\n]+$"):
         CliRunner().invoke(app, ["bench", "search", option, value, "--durable", "0"], catch_exceptions=False)
+
+
+def test_rclip_is_measured_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its searches run in a folder of photos, where a relative path would lead elsewhere."""
+    (tmp_path / "bin").mkdir()
+    for name, prints in (("rclip", "photo.jpg"), ("python", "1000000")):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho {prints}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    figures = measure_rclip(Path("bin/rclip"), tmp_path, rounds=1)
+    assert figures["rclip: install without its weights, MB"] == 1 and "rclip: cold search, processor s" in figures

@@ -71,7 +71,7 @@ def test_facets_are_counted_and_followed(tmp_path: Path) -> None:
         expected = {
             "months": [{"month": "2023-06", "items": 2}],
             "cameras": [{"camera": "X100V", "items": 2}],
-            "places": [{"latitude": 48.25, "longitude": 16.35, "km": 10.0, "items": 2}],
+            "places": [{"latitude": 48.2, "longitude": 16.4, "km": 10.0, "items": 2}],
             "complete": True,
         }
         async with client_of(service) as client, watching(service):

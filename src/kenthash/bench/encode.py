@@ -2,8 +2,8 @@
 graphs are as fast as PyTorch and give the same bits.
 
 The bare forward pass on pixels in memory is compared with the whole pipeline from picture files to a feature pack, on
-the same pictures with one text each. Runs alternate and the fastest of each counts, so that other load on the machine
-affects the result little.
+the same pictures with one text each, and with `index add` of a folder of them where a pretrained model has this
+encoder. Runs alternate and the fastest of each counts, so that other load on the machine affects the result little.
 """
 
 import tempfile
@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image
 
+from kenthash.api import index_folder
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
 from kenthash.data.pictures import SUFFIXES, Pixels, to_square
@@ -23,6 +24,7 @@ from kenthash.encoders import load_encoder, vector_encoder
 from kenthash.encoders.pipeline import encode_dataset
 from kenthash.encoders.stream import BATCH, EncodeBatch, VectorEncoder, Vectors, encode_stream
 from kenthash.errors import DataError
+from kenthash.model.pretrained import pretrained_folders
 from kenthash.progress import cores
 
 BAR = 0.9
@@ -41,11 +43,17 @@ def bench_encode(
         folder = Path(name)
         files = find_pictures(pictures, items) if pictures else make_photos(folder, items)
         texts = _make_texts(len(files))
-        return _measure(network, used, files, texts, folder, runs)
+        return _measure(network, used, files, texts, folder, runs, device)
 
 
 def _measure(
-    network: VectorEncoder, used: VectorEncoder, files: list[Path], texts: list[str], folder: Path, runs: int
+    network: VectorEncoder,
+    used: VectorEncoder,
+    files: list[Path],
+    texts: list[str],
+    folder: Path,
+    runs: int,
+    device: str,
 ) -> dict[str, float]:
     squares = [to_square(file, network.square()) for file in files]
     ids = [str(row) for row in range(len(files))]
@@ -61,12 +69,22 @@ def _measure(
     def pipeline() -> None:
         encode_dataset(dataset, used, Path(tempfile.mkdtemp(dir=folder)) / "pack")
 
+    photos = folder / "photos"
+    photos.mkdir()
+    for row, file in enumerate(files):
+        (photos / f"{row}{file.suffix}").symlink_to(file.absolute())
+
+    def index_add() -> None:
+        index_folder(photos, Path(tempfile.mkdtemp(dir=folder)) / "bench.kh", used.spec, device=device)
+
     contestants: dict[str, Callable[[], object]] = {
         "pictures": lambda: _bare_pictures(used, squares),
         "texts": lambda: _bare_texts(used, texts),
         "stream": stream,
         "pack": pipeline,
     }
+    if used.spec in pretrained_folders():
+        contestants["index add"] = index_add
     if used is not network:  # on a CPU, where there is a network in PyTorch
         contestants["PyTorch, pictures"] = lambda: _bare_pictures(network, squares)
         contestants["PyTorch, texts"] = lambda: _bare_texts(network, texts)
@@ -87,6 +105,9 @@ def _measure(
         f"pictures: files / bare (bar: {BAR})": fastest["pictures"] / fastest["stream"],
         f"items: files to a pack / bare (bar: {BAR})": bare / fastest["pack"],
     }
+    if "index add" in fastest:
+        figures["index add, pictures/s"] = 1 / fastest["index add"]
+        figures[f"index add / bare (bar: {BAR})"] = fastest["pictures"] / fastest["index add"]
     if used is network:
         return figures
     pytorch = fastest["PyTorch, pictures"] + fastest["PyTorch, texts"]

@@ -40,7 +40,7 @@ def bench_start(index: str | None = None, rounds: int = 5, rclip: Path | None = 
         imports = [_run(["-c", "import kenthash"]) for _ in range(rounds)]
         bare = [_run(["-c", ""]) for _ in range(rounds)]
         version = [_run(["-m", "kenthash", "--version"]) for _ in range(rounds)]
-        peer = {} if rclip is None else _rclip(rclip, Path(folder), rounds)
+        peer = {} if rclip is None else measure_rclip(rclip, Path(folder), rounds)
     figures = {
         "cold search, processor s": min(cpu for cpu, _ in cold),
         "cold search, wall s": min(wall for _, wall in cold),
@@ -54,8 +54,9 @@ def bench_start(index: str | None = None, rounds: int = 5, rclip: Path | None = 
     return figures | peer
 
 
-def _rclip(command: Path, folder: Path, rounds: int) -> dict[str, float | str]:
+def measure_rclip(command: Path, folder: Path, rounds: int) -> dict[str, float | str]:
     """What can be measured of rclip: a search only where it can fetch its weights."""
+    command = command.absolute()  # it is run in other folders
     python = command.with_name("python")
     size = "from importlib.metadata import distributions as d; print(sum(f.locate().stat().st_size for p in d() "
     size += "if p.name not in ('pip', 'setuptools') for f in p.files or () if f.locate().is_file()))"

@@ -28,11 +28,10 @@ def encode(
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1 ... [auto: a GPU where there is one]"),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
-    """Encoding from picture files, compared with the bare forward pass on the same pictures."""
+    """Encoding from picture files, and `index add`, compared with the bare forward pass on the same pictures."""
     from kenthash.bench.encode import bench_encode
-    from kenthash.encoders import check_device
 
-    show(bench_encode(pictures, encoder, items, device=check_device(device)), as_json)
+    show(bench_encode(pictures, encoder, items, device=device), as_json)
 
 
 @app.command("hash")

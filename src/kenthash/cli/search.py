@@ -36,7 +36,7 @@ def search(
     min_relevance: float = typer.Option(0, min=0, max=100, help="Leave out items of a lower relevance, in per cent."),
     filter: str | None = typer.Option(None, "--filter", help="\"place = 'beach' and year >= 2020\", on metadata."),
     model: Path | None = typer.Option(
-        None, help="The run that encodes the query. [default: the one noted in the index]"
+        None, help="The model that encodes the query, as for `index add`. [default: the one noted in the index]"
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the hits as one JSON value."),
 ) -> None:

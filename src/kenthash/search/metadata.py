@@ -30,7 +30,7 @@ _write = json.JSONEncoder(ensure_ascii=False).encode
 
 def check_id(name: str) -> None:
     if HALF.search(name):
-        raise DataError(f"id {name[:60]!r}: is not UTF-8, as an id must be: where it is the name of a file, rename it")
+        raise DataError(f"id {name[:60]!r}: is not UTF-8, as an id must be")
     if not 0 < len(name) <= MAX_ID or CONTROL.search(name):
         raise DataError(f"id {name[:60]!r}: must have 1 to {MAX_ID:,} characters, no control characters among them")
 

@@ -149,7 +149,10 @@ def model_for(index: Index, run: Path | None, known: Iterable[Path] = ()) -> Pat
     if "model" in notes and notes["model"] != digest(folder):
         if given:
             recorded = notes.get("model_path")
-            raise UsageError(f"{run}: not the model that this index was made with, which was {recorded}: use that one")
+            raise UsageError(
+                f"{run}: not the model that this index was made with, which was {recorded}: use that one, or another "
+                "index"
+            )
         raise UsageError(
             f"{run}: is another model now than the one that this index was made with: remove {index.engine.where} and "
             "fill it again, or say with --model where the former model is"

@@ -45,14 +45,15 @@ class PhotoCounts:
 
 
 def cell_of(latitude: float, longitude: float) -> tuple[int, int]:
-    """Its south-western corner is at (latitude, longitude) = (i / 10 - 90, j / 10 - 180) degrees.
+    """Its middle is at (latitude, longitude) = (i / 10 - 90, j / 10 - 180) degrees: the tenth of a degree that is
+    nearest to all of its points, so that a page can print it.
 
     Example:
 
         >>> cell_of(48.21, 16.37)
-        (1382, 1963)
+        (1382, 1964)
     """
-    return int((latitude + 90) * CELLS_PER_DEGREE), int((longitude + 180) * CELLS_PER_DEGREE)
+    return int((latitude + 90) * CELLS_PER_DEGREE + 0.5), int((longitude + 180) * CELLS_PER_DEGREE + 0.5)
 
 
 def photo_group_of(metadata: Mapping[str, object]) -> PhotoGroup:
@@ -102,11 +103,11 @@ def _places(cells: Counter[tuple[int, int]], limit: int) -> list[PlaceCount]:
         first = next(iter(left))
         around = NearPlace(*_middle(first), PLACE_KM)
         joined = [left.pop(cell) for cell in list(left) if around.holds(*_middle(cell))]
-        latitude, longitude = (round(degrees, 2) for degrees in _middle(first))
+        latitude, longitude = (round(degrees, 1) for degrees in _middle(first))
         places.append(PlaceCount(latitude, longitude, ONE_CELL_KM if len(joined) == 1 else CELLS_KM, sum(joined)))
     return sorted(places, key=lambda place: -place.items)
 
 
 def _middle(cell: tuple[int, int]) -> tuple[float, float]:
-    latitude, longitude = ((number + 0.5) / CELLS_PER_DEGREE for number in cell)
-    return min(latitude - 90, 90.0), min(longitude - 180, 180.0)  # the last cells have only their first edges
+    latitude, longitude = (number / CELLS_PER_DEGREE for number in cell)
+    return latitude - 90, longitude - 180

@@ -31,6 +31,7 @@ from kenthash.data.changes import DIGEST, FileState, file_state
 from kenthash.data.photo_facts import Facts
 from kenthash.data.pictures import MAX_FILE, PIPELINE
 from kenthash.errors import DataError, UsageError
+from kenthash.files import HALF
 from kenthash.progress import bar, cores
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.folders.roots import Root, Roots
@@ -191,6 +192,9 @@ def _pictures(root: Root, content: FolderContent) -> tuple[list[_Picture], dict[
         parent = str(PurePosixPath(name).parent)
         metadata: Metadata = {} if parent == "." else {"folder": parent}
         metadata |= {**rows.get(name, {}), "size": file.size, "mtime": file.mtime}
+        if HALF.search(name):
+            faults[root.prefix + name] = "its name is not UTF-8: rename it"
+            continue
         try:
             check_id(root.prefix + name)
             check_metadata(root.prefix + name, {**LARGEST_FACTS, **metadata, "digest": DIGEST_PREFIX + "0" * DIGEST})

@@ -67,7 +67,9 @@ _ON_MAP = " AND ".join(
     f"json_extract(metadata, '$.{key}') BETWEEN -{most} AND {most}"
     for key, most in (("latitude", 90), ("longitude", 180))
 )
-_CELL = f"CASE WHEN {_ON_MAP} THEN CAST((json_extract(metadata, '$.%s') + %d) * {CELLS_PER_DEGREE} AS INTEGER) END"
+_CELL = (
+    f"CASE WHEN {_ON_MAP} THEN CAST((json_extract(metadata, '$.%s') + %d) * {CELLS_PER_DEGREE} + 0.5 AS INTEGER) END"
+)
 PHOTO_GROUPS = (
     f"SELECT substr({_TEXT.format(key='taken')}, 1, {MONTH}) AS month, {_TEXT.format(key='camera')} AS camera, "
     f"{_CELL % ('latitude', 90)} AS i, {_CELL % ('longitude', 180)} AS j, count(*) FROM items "

@@ -63,7 +63,7 @@ NEAR = """(case when jsonb_typeof(metadata -> 'latitude') = 'number'
 TEXT_VALUE = "case jsonb_typeof(metadata -> '{key}') when 'string' then metadata ->> '{key}' end as {key}"
 ON_MAP_VALUE = """case when jsonb_typeof(metadata -> '{key}') = 'number'
     then case when (metadata ->> '{key}')::float8 between -{most} and {most}
-        then floor(((metadata ->> '{key}')::float8 + {most}) * {cells})::int end end as {key}"""
+        then floor(((metadata ->> '{key}')::float8 + {most}) * {cells} + 0.5)::int end end as {key}"""
 PHOTO_VALUES = ", ".join(
     [TEXT_VALUE.format(key=key) for key in ("taken", "camera")]
     + [

@@ -130,7 +130,7 @@ async function picture(near, frame) {
   }
 }
 
-// "48.3° N, 16.4° E": a tenth of a degree is about 10 km.
+// "48.2° N, 16.4° E": a tenth of a degree is about 10 km.
 export function placeName(near) {
   const [latitude, longitude, km] = near.split(",").map(Number);
   const digits = km < 10 ? 2 : 1;

@@ -30,6 +30,7 @@ export function examples(labels) {
 
 // `on` has words(text) and similar(hit).
 export async function start(about, labels, filter, on) {
+  find("#start-title").textContent = `Find pictures by words, ${about.finds.includes("texts") ? "and words by a picture" : "or by a picture"}`;
   find("#start-about").textContent = about.items
     ? `${number(about.items)} items, ${bytes(about.bytes_per_item)} each. Type words, or drop, paste or choose a file.`
     : "The index is empty. Add pictures to it with `kenthash index add FOLDER`: they will be found from here at once.";
