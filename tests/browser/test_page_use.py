@@ -20,7 +20,7 @@ DARK = {"color_scheme": "dark"}
 WIDE = {"width": 2200, "height": 1200}
 
 
-def found(page: Any, url: str) -> None:
+def open_search(page: Any, url: str) -> None:
     page.goto(f"{url}?q={WORDS}")
     wait_for_cards(page)
 
@@ -31,12 +31,12 @@ def start(page: Any, url: str) -> None:
 
 
 def drawer(page: Any, url: str) -> None:
-    found(page, url)
+    open_search(page, url)
     page.locator(".distance").nth(1).click()
 
 
 def viewer(page: Any, url: str) -> None:
-    found(page, url)
+    open_search(page, url)
     page.locator(".closer").nth(1).click()
     page.locator("#viewer img[src]").wait_for()
 
@@ -88,10 +88,10 @@ VIEWS = [
     (start, "light", {}),
     (start, "dark", DARK),
     (start, "phone", PHONE),
-    (found, "light", {}),
-    (found, "dark", DARK),
-    (found, "phone", PHONE),
-    (found, "wide", WIDE),
+    (open_search, "light", {}),
+    (open_search, "dark", DARK),
+    (open_search, "phone", PHONE),
+    (open_search, "wide", WIDE),
     (drawer, "light", {}),
     (drawer, "dark", DARK),
     (drawer, "phone", PHONE),
@@ -148,7 +148,7 @@ def test_nothing_moves_when_pictures_come_in(page: Any, url: str) -> None:
         const add = (list) => { for (const entry of list.getEntries()) window.shift += entry.value; };
         new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
     """)
-    found(page, url)
+    open_search(page, url)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("() => shift") < 0.1  # what the field calls good
     assert page.locator(".card img[loading=lazy][srcset*='512w']").count() == page.locator(".card").count()
@@ -159,7 +159,7 @@ def test_nothing_moves_when_pictures_come_in(page: Any, url: str) -> None:
 
 def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page: Any, url: str) -> None:
     page.route("**/image", lambda route: route.fulfill(status=200, content_type="image/heif", body="no picture here"))
-    found(page, url)
+    open_search(page, url)
     with page.expect_response("**/image"):
         page.locator(".closer").nth(1).click()
     page.wait_for_load_state("networkidle")

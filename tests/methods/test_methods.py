@@ -204,13 +204,13 @@ def test_kcph_learns_from_labels_and_captions_each_where_they_are() -> None:
     assert batch.x.grad[1].any() and not batch.t.grad[1].any()
     assert batch.x.grad[0].any() and batch.t.grad[0].any()  # by its caption
 
-    rest = make_batch(labels)
-    kept = torch.arange(len(labels)) > 1  # both are left out of what ranks texts
-    pairs = average_precision_loss(rest.x[1:], rest.t[kept], shares_label(labels[1:], labels[kept]))
-    pairs += average_precision_loss(rest.t[kept], rest.x[1:], shares_label(labels[kept], labels[1:]))
+    reference = make_batch(labels)
+    ranked = torch.arange(len(labels)) > 1  # both are left out of what ranks texts
+    pairs = average_precision_loss(reference.x[1:], reference.t[ranked], shares_label(labels[1:], labels[ranked]))
+    pairs += average_precision_loss(reference.t[ranked], reference.x[1:], shares_label(labels[ranked], labels[1:]))
     torch.testing.assert_close(terms["across"], pairs)
     captioned = batch.captioned
-    torch.testing.assert_close(terms["contrast"], info_nce(rest.x[captioned], rest.t[captioned], 0.07))
+    torch.testing.assert_close(terms["contrast"], info_nce(reference.x[captioned], reference.t[captioned], 0.07))
 
 
 def test_kcph_without_classes_is_the_contrast_alone() -> None:

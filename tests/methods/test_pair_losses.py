@@ -131,8 +131,8 @@ def test_margin_softmax(labels: Array) -> None:
         for i in range(ITEMS):
             own = [float(h[i] @ codes[c]) for c in range(classes) if labels[i, c]]
             top = math.exp(gamma * ((sum(own) / len(own) if own else 0.0) - margin))
-            rest = sum(math.exp(gamma * (1 - labels[i, c]) * float(h[i] @ codes[c])) for c in range(classes))
-            total -= math.log(top / (top + rest))
+            negatives = sum(math.exp(gamma * (1 - labels[i, c]) * float(h[i] @ codes[c])) for c in range(classes))
+            total -= math.log(top / (top + negatives))
         return total / ITEMS
 
     def fast(h: torch.Tensor) -> torch.Tensor:

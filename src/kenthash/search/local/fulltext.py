@@ -40,20 +40,20 @@ def exists(store: Store) -> bool:
     return bool(store.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchall())
 
 
-def update(store: Store, most: int | None = None, again: bool = False) -> None:
+def update(store: Store, most: int | None = None, rebuild: bool = False) -> None:
     """Add the words of the items that have come since the last time. With `most`, only where the index has words and no
-    more new items than that; with `again`, those of all items, whatever the index of words holds."""
+    more new items than that; with `rebuild`, those of all items, whatever the index of words holds."""
     if sqlite3.sqlite_version_info < NEEDED or (most is not None and not exists(store)):
         return
     with store.writing() as connection:
-        if again:
+        if rebuild:
             connection.execute("DROP TRIGGER IF EXISTS words_of_removed")
             connection.execute("DROP TABLE IF EXISTS words")
             connection.execute("DELETE FROM about WHERE key = ?", (LAST_ROW,))
         last = _last_row(store)
         if most is not None:
-            new = "SELECT count(*) FROM (SELECT 1 FROM items WHERE row > ? LIMIT ?)"
-            if connection.execute(new, (last, most + 1)).fetchone()[0] > most:
+            count_new = "SELECT count(*) FROM (SELECT 1 FROM items WHERE row > ? LIMIT ?)"
+            if connection.execute(count_new, (last, most + 1)).fetchone()[0] > most:
                 return
         if not exists(store):
             for statement in TABLES:
@@ -77,11 +77,11 @@ def faults(store: Store) -> Iterator[str]:
         _insert(store, "temp.new_words", 0, last)
         create("places", "fts5vocab(main, words, instance)")
         create("new_places", "fts5vocab(temp, new_words, instance)")
-        kept, new = (
+        stored_words, expected_words = (
             ended.enter_context(closing(connection.execute(f"SELECT term, doc, offset FROM temp.{table}")))
             for table in ("places", "new_places")
         )
-        for place, expected in zip_longest(kept, new):
+        for place, expected in zip_longest(stored_words, expected_words):
             if place != expected:  # both are in order, so that the first of the two is the one that the other lacks
                 odd = min(filter(None, (place, expected)))
                 yield f"row {odd[1]}: the word {odd[0][:60]!r} is {'missing' if odd == expected else 'too much'}"

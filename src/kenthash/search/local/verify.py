@@ -239,12 +239,12 @@ def _repair(store: Store, report: Verification) -> None:
                 connection.execute("REINDEX")
                 store.ids.rebuild()
             if "SQLite file" in report.faults and fulltext.exists(store):
-                fulltext.update(store, again=True)
+                fulltext.update(store, rebuild=True)
         except (DataError, sqlite3.DatabaseError):  # what is damaged is no index
             return
         report.faults |= _verify(store).faults  # now that the rest can be read
     if "words" in report.faults:
-        fulltext.update(store, again=True)
+        fulltext.update(store, rebuild=True)
     if "texts" in report.faults:
         with store.writing() as connection:  # all of them: which codes are of which texts is no longer known
             connection.execute("INSERT INTO removed_texts(row) SELECT row FROM texts")
