@@ -40,7 +40,17 @@ from kenthash.search.filters import (
     kind,
 )
 from kenthash.search.local.idorder import IdOrder
-from kenthash.search.local.schema import READ_ONLY, FileIdentity, create_file, damaged, errors, file_identity, open_file
+from kenthash.search.local.schema import (
+    READ_CACHE_KIB,
+    READ_ONLY,
+    WRITE_CACHE_KIB,
+    FileIdentity,
+    create_file,
+    damaged,
+    errors,
+    file_identity,
+    open_file,
+)
 from kenthash.search.local.sqlite import sqlite3
 from kenthash.search.metadata import JsonMetadata
 from kenthash.search.photo_counts import CELLS_PER_DEGREE, MONTH, PhotoGroup
@@ -177,12 +187,15 @@ class Store:
         self.ids.forget()
         try:
             self._check_same_file()
+            self.connection.execute(f"PRAGMA cache_size = -{WRITE_CACHE_KIB}")
             yield self.connection
             self.connection.execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
+        finally:
+            self.connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
 
     def _check_same_file(self) -> None:
         """What is written to a file that was removed or replaced would be lost."""
