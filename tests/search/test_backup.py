@@ -91,8 +91,11 @@ def test_a_backup_is_restored_by_copying(tmp_path: Path) -> None:
         index.remove([f"{i}" for i in range(50)])
         for file in tmp_path.glob("x.kh*"):
             file.unlink()
+        with pytest.raises(DataError, match=r"x\.kh: the file of this index is gone"):
+            index.upsert(["lost"], codes[:1])
         shutil.copy(copy, path)
-        index.upsert(["lost"], codes[:1])  # into the file that is no longer there
+        with pytest.raises(DataError, match="another index has taken the place"):
+            index.upsert(["lost"], codes[:1])  # by a connection to the file that is no longer there
         engine = cast(LocalEngine, index.engine)
         with engine.connections.connection(), pytest.raises(DataError, match="another index has taken the place"):
             index.list_ids()  # by a new connection, since the other one is in use

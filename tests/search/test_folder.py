@@ -21,7 +21,7 @@ from kenthash.model.hash_shards import shards_of
 from kenthash.model.hasher import EncodedFiles, Hasher
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index
-from kenthash.search.folders.folder import BATCH, sync_folder
+from kenthash.search.folders.folder import COMMITTED, sync_folder
 from kenthash.search.folders.roots import Roots
 from kenthash.search.folders.walk import walk_folder
 from kenthash.search.models import PICTURES, UNFINISHED, assign_model, model_for, pictures_warning
@@ -144,7 +144,7 @@ def test_folders_do_not_disturb_each_other(photos: Path, tmp_path: Path) -> None
 
 
 def test_an_interrupted_run_goes_on(photos: Path, tmp_path: Path) -> None:
-    for i in range(BATCH):
+    for i in range(COMMITTED):
         paint(photos / f"{i}.png", 1000 + i)
 
     class Interrupted(AverageHash):
@@ -157,7 +157,7 @@ def test_an_interrupted_run_goes_on(photos: Path, tmp_path: Path) -> None:
     with Index.create(tmp_path / "x.kh", 64) as index:
         with pytest.raises(KeyboardInterrupt):
             sync_folder(index, walk_folder(photos), Interrupted())
-        assert counts(sync_folder(index, walk_folder(photos), encode)) == (5, 0, BATCH, 0)
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (5, 0, COMMITTED, 0)
     assert encode.seen == 5
 
 
@@ -176,7 +176,7 @@ def codes_of(index: Index) -> dict[str, bytes]:
 
 def test_an_index_of_another_version_is_encoded_again(photos: Path, tmp_path: Path) -> None:
     """All of it, however often that is interrupted; until it is complete, searches warn."""
-    for i in range(BATCH):
+    for i in range(COMMITTED):
         paint(photos / f"{i}.png", 1000 + i)
     paint(tmp_path / "other" / "a.png", 7)
     paint(tmp_path / "other" / "b.png", 8)
@@ -203,11 +203,11 @@ def test_an_index_of_another_version_is_encoded_again(photos: Path, tmp_path: Pa
         (tmp_path / "other" / "b.png").rename(tmp_path / "b.png")  # its disk is not there today
         encode = AverageHash()
         report = sync_folder(index, walk_folder(photos), encode)
-        assert (report.changed, report.unchanged, report.removed) == (5 + 1, BATCH, 0) and encode.seen == 5 + 1
+        assert (report.changed, report.unchanged, report.removed) == (5 + 1, COMMITTED, 0) and encode.seen == 5 + 1
         assert report.skipped == {"other/b.png": "No such file or directory"}
         assert index.notes()[PICTURES] == UNFINISHED and len(codes_of(index)) == len(right)
         (tmp_path / "b.png").rename(tmp_path / "other" / "b.png")
-        assert counts(sync_folder(index, walk_folder(photos), encode)) == (0, 1, BATCH + 5, 0)
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (0, 1, COMMITTED + 5, 0)
         assert codes_of(index) == right
         assert index.notes()[PICTURES] == PIPELINE and pictures_warning(index) is None
 

@@ -17,7 +17,7 @@ from kenthash.errors import DataError
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index
-from kenthash.search.folders.folder import BATCH, IndexingReport, sync_folder
+from kenthash.search.folders.folder import BATCH, COMMITTED, IndexingReport, sync_folder
 from kenthash.search.folders.own_index import find_index, index_for
 from kenthash.search.folders.roots import Roots
 from kenthash.search.folders.walk import walk_folder
@@ -161,21 +161,26 @@ def test_the_commands_need_a_folder_alone(photos: Path, monkeypatch: pytest.Monk
         run("search", "a dog")
 
 
-# `index add`, which kills itself before it commits its third batch of pictures.
+# `index add`, which kills itself before it commits pictures for the third time, and says how many it has begun.
 KILLED = """
 import os, signal, sys
 from kenthash.cli import main
 from kenthash.search.folders import folder
 
-commit, batches = folder._Update._commit, []
+commit, commits, row, begun = folder._Update._commit, [], folder._Update._row, []
 
 def killed(*arguments):
-    batches.append(arguments)
-    if len(batches) == 3:
+    commits.append(arguments)
+    if len(commits) == 3:
+        print(len(begun), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return commit(*arguments)
 
-folder._Update._commit = killed
+def counted(update, task):
+    begun.append(task)
+    return row(update, task)
+
+folder._Update._commit, folder._Update._row = killed, counted
 sys.argv[0] = "kenthash"
 main()
 """
@@ -183,19 +188,21 @@ main()
 
 def test_an_index_that_was_killed_says_so_and_knows_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos, model = tmp_path / "my photos", save_model(tmp_path)
-    for i in range(3 * BATCH):
+    pictures = 2 * COMMITTED + BATCH + 5
+    for i in range(pictures):
         paint(photos / f"name{i:03}.png", i)
     command = [sys.executable, "-c", KILLED, "index", "add", str(photos), "--model", str(model)]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert completed.returncode == -signal.SIGKILL, completed.stderr
+    assert int(completed.stdout) - 2 * COMMITTED <= BATCH  # what was begun and is lost
     monkeypatch.chdir(photos)
     searched = run("search", "a name001", "-k", "2", "--json")
     assert [hit["by_words"] for hit in json.loads(searched.stdout)] == [True, False]
     note = f"note: this index is unfinished: run `kenthash index add '{photos}'` to go on, unless it is running\n"
     assert searched.stderr == note
-    assert len(ids(photos / ".kenthash.kh")) == 2 * BATCH
-    assert f"{BATCH} added, 0 changed, 0 moved, {2 * BATCH} unchanged" in run("index", "add", ".").stdout
-    searched = run("search", f"name{3 * BATCH - 1:03}", "-k", "1", "--json")
+    assert len(ids(photos / ".kenthash.kh")) == 2 * COMMITTED
+    assert f"{BATCH + 5} added, 0 changed, 0 moved, {2 * COMMITTED} unchanged" in run("index", "add", ".").stdout
+    searched = run("search", f"name{pictures - 1:03}", "-k", "1", "--json")
     assert [hit["by_words"] for hit in json.loads(searched.stdout)] == [True] and searched.stderr == ""
 
 

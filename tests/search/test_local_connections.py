@@ -3,6 +3,7 @@
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index
 from kenthash.search.local.local_engine import IDLE, LocalEngine
+from kenthash.search.local.schema import READ_CACHE_KIB
 
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), np.uint8)
 IDS = [f"{i:02}" for i in range(50)]
@@ -90,3 +92,22 @@ def test_another_index_under_the_same_name_is_not_read(path: Path, tmp_path: Pat
             engine.list_ids("", 10)  # by a second connection, as the first one is in use
         assert store.count() == 50
     engine.close()
+
+
+def test_connections_take_little_memory(tmp_path: Path) -> None:
+    """Each has a page cache, which is large only while it writes."""
+    with Index.create(tmp_path / "large.kh", 64) as index:
+        ids = [f"{i:05}" for i in range(20_000)]
+        index.add(ids, np.resize(CODES, (20_000, 8)), [{"text": "x" * 2000}] * 20_000)
+    assert (size := (tmp_path / "large.kh").stat().st_size) > 30 << 20
+    engine, before = LocalEngine.open(tmp_path / "large.kh"), resident()
+    with ExitStack() as stack:
+        for _ in range(IDLE):
+            store = stack.enter_context(engine.connections.connection())
+            store.connection.execute("SELECT sum(length(metadata)) FROM items").fetchone()
+        assert resident() - before < IDLE * (READ_CACHE_KIB << 10) * 1.2 < IDLE * size
+    engine.close()
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -158,6 +158,26 @@ def test_reloads_and_a_drained_end_lose_no_request(tmp_path: Path, workers: int)
         assert server.process.wait(PATIENCE) == 0
 
 
+def test_what_is_written_while_the_index_is_replaced_is_in_the_new_one(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    acknowledged: list[str] = []
+    with running(place, "--writable") as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+
+        def put(id: str) -> int:
+            return client.put(f"/items/{id}", json={"code": "00" * 8}).status_code
+
+        assert put("before") == 201
+        _replace_index(place)
+        for number in range(10_000):
+            status = put(f"after {number}")
+            assert status in (201, 503)
+            acknowledged += [f"after {number}"] if status == 201 else []
+            if _reloads(server.url, "done") and len(acknowledged) > 3:
+                break
+    with Index.open(place.index) as index:
+        assert "one more" in index and acknowledged and all(item is not None for item in index.get(acknowledged))
+
+
 def _replace_index(place: Place) -> None:
     """A new index of the new model, with one item more, takes the place of the old one."""
     other = place.folder / "other.kh"

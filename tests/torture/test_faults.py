@@ -22,7 +22,9 @@ def test_a_failing_system_call_is_one_clear_line(tmp_path: Path, name: str) -> N
     assert outcomes.keys() == {"right"} and outcomes["right"] >= 9, json.dumps(outcomes, indent=1)
 
 
-def test_encoding_is_repeated_after_a_failing_system_call(tmp_path: Path) -> None:
-    """One of the calls on a finished batch, which is read again; `make torture` fails all, and those of `train`."""
-    outcomes = attack_by_faults(tmp_path, "encode", first=243, step=10_000)
+@pytest.mark.parametrize(("command", "call"), [("encode", 243), ("train", 74)])
+def test_a_command_is_repeated_after_a_failing_system_call(tmp_path: Path, command: str, call: int) -> None:
+    """One of the calls: on a finished batch, which is read again, and on TensorBoard's events. `make torture` fails all
+    of them."""
+    outcomes = attack_by_faults(tmp_path, command, first=call, step=10_000)
     assert outcomes.keys() == {"right"}, json.dumps(outcomes, indent=1)

@@ -78,6 +78,17 @@ def test_a_run_reports_and_learns(whole: Whole) -> None:
     assert metrics["i2t"]["map"] > 0.5 and metrics["t2i"]["map"] > 0.5  # random codes: about .33 on this pack
 
 
+def test_tensorboard_reads_the_events(whole: Whole) -> None:
+    out, _ = whole
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(out / "events"), {"scalars": 0, "histograms": 0})
+    events.Reload()
+    losses = events.Scalars("loss/loss")
+    assert len(losses) > 1 and losses[-1].value < losses[0].value and losses[-1].step > losses[0].step
+    assert len(events.Scalars("kappa/mean")) == len(events.Histograms("kappa/all")) == EPOCHS
+
+
 def test_own_pairs_are_scored_among_the_query_items(pack: Path, whole: Whole) -> None:
     out, metrics = whole
     hasher, query = Hasher.load(out), np.load(out / "split.npz")["query"]

@@ -1,5 +1,6 @@
 """Train a run: from a recipe to a run folder, whole or resumable at any moment."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ from kenthash.training.sources import FeatureSource, VectorSource
 from kenthash.training.supervision import check_supervision, training_notes
 
 CALIBRATED_ON = 2_000  # items at most
+BINS = np.concatenate([-np.geomspace(1e20, 1e-12, 774), [0], np.geomspace(1e-12, 1e20, 774)])  # as TensorBoard's own
 
 EpochResult = dict[str, Any]  # an entry of history.json: mean loss and terms, mAP, seconds
 
@@ -194,28 +196,43 @@ def _check_data(recipe: Recipe, dataset: Dataset, captions: Rows) -> None:
 class Events:
     """TensorBoard events: every loss term, the gradient's norm, what the method watches, the balance of bits.
 
-    Written to `folder`; a process that is not the first of its group writes nothing.
+    Written to `folder`; a process that is not the first of its group writes nothing. They are written by this thread:
+    in TensorBoard's own writer a thread does it, which prints a trace where the disk is full.
     """
 
     def __init__(self, folder: Path, write: bool) -> None:
         self._writer: Any = None
         if write:
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.summary.writer.record_writer import RecordWriter
+            from torch.utils.tensorboard import summary
 
-            self._writer = SummaryWriter(str(folder))
+            self._event, self._summary = Event, summary
+            folder.mkdir(exist_ok=True)
+            name = f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
+            self._writer = RecordWriter((folder / name).open("wb"))  # closed by `close`
+            self._write(file_version="brain.Event:2")
+
+    def _write(self, **fields: Any) -> None:
+        self._writer.write(self._event(wall_time=time.time(), **fields).SerializeToString())
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         if self._writer is not None:
             for name, value in values.items():
-                self._writer.add_scalar(name, value, step)
+                self._write(step=step, summary=self._summary.scalar(name, value))
 
     def measures(self, step: int, values: dict[str, Tensor]) -> None:
         """The mean, and the histogram of what has more than one value."""
         if self._writer is not None:
             for name, value in values.items():
-                self._writer.add_scalar(f"{name}/mean", value.mean().item(), step)
+                self._write(step=step, summary=self._summary.scalar(f"{name}/mean", value.mean().item()))
                 if value.numel() > 1:
-                    self._writer.add_histogram(f"{name}/all", value.cpu().numpy().ravel(), step)
+                    numbers = value.cpu().numpy().ravel()
+                    self._write(step=step, summary=self._summary.histogram(f"{name}/all", numbers, BINS))
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
 
     def close(self) -> None:
         if self._writer is not None:
@@ -243,6 +260,7 @@ def _epochs(
             source = training.source_of(number)
             result |= score_epoch(training.network, source, split, recipe.choose_by, partial(events.scalars, step))
             events.measures(step, training.method.measures())
+            events.flush()
             result["seconds"] = round(time.perf_counter() - began, 3)
             # Under `paper` the last epoch's weights are kept: the field chooses among figures, in the report.
             if split.protocol == "paper" or result["score"] > max((r["score"] for r in history), default=-1.0):

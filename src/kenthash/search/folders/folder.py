@@ -7,9 +7,9 @@ kenthash itself: `size`, `mtime`, `digest` and `fingerprint`.
 A picture is unchanged if its size and mtime are, or else the digest of its content (see `data.changes`). A new one with
 the digest of one that is gone was moved: it keeps its code.
 
-Each batch is committed as a whole, so that an interrupted run continues where it stopped; until then a note of the
-index (see `roots`) says that it is unfinished. A picture that cannot be used is skipped, and removed if it was indexed;
-items whose folder cannot be read are left as they are.
+A part of each batch is committed as a whole, so that an interrupted run continues where it stopped; until then a note
+of the index (see `roots`) says that it is unfinished. A picture that cannot be used is skipped, and removed if it was
+indexed; items whose folder cannot be read are left as they are.
 
 A digest begins with the version of the picture pipeline that made the item's code. An index that was filled by another
 version (see `models.PICTURES`) is encoded again as a whole, with its other folders; until the last of its pictures is
@@ -49,7 +49,8 @@ from kenthash.search.models import (
 )
 from kenthash.search.texts import add_texts
 
-BATCH = max(16, 8 * cores())  # pictures committed at a time; as many more are being encoded: what a kill can cost
+BATCH = max(24, 12 * cores())  # pictures that are worked on at a time: what a kill can cost
+COMMITTED = BATCH // 3  # at a time: a hasher encodes two such parts while a third one is committed
 PAGE = 1000  # items looked up at a time
 
 # Keys of what a file says about itself, which come with its code.
@@ -253,8 +254,8 @@ class _Update:
         plans: deque[tuple[int, list[_Row]]] = deque()
 
         def batches() -> Iterator[list[Path]]:
-            for start in range(0, len(tasks), BATCH):
-                batch = tasks[start : start + BATCH]
+            for start in range(0, len(tasks), COMMITTED):
+                batch = tasks[start : start + COMMITTED]
                 rows = [row for row in map(self._row, batch) if row is not None]
                 plans.append((len(batch), rows))
                 yield [row.task.picture.path for row in rows if row.known is None]

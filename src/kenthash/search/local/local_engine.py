@@ -25,7 +25,7 @@ from kenthash.search.local.checksums import DamagedCodeFile
 from kenthash.search.local.schema import damaged, errors
 from kenthash.search.local.searcher import Searcher
 from kenthash.search.local.sqlite import sqlite3
-from kenthash.search.local.store import FORMS, SEPARATOR, Store, TextStore
+from kenthash.search.local.store import FORMS, REPLACED, SEPARATOR, Store, TextStore
 from kenthash.search.photo_counts import PhotoGroup
 from kenthash.search.queries import Queries
 
@@ -233,7 +233,7 @@ class Connections:
         store = Store.open(self._path)
         if store.identity != self._identity:
             store.close()
-            raise DataError(f"{self._path}: another index has taken the place of the one opened: open it again")
+            raise DataError(f"{self._path}: {REPLACED}")
         return store
 
 

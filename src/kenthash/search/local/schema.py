@@ -15,7 +15,8 @@ from kenthash.search.local.sqlite import sqlite3
 
 APPLICATION = 0x6B656E74  # "kent" in SQLite's header: marks the files of kenthash
 LOCK_SECONDS = 120.0  # how long to wait for another writer
-CACHE_KIB = 128 << 10  # per connection, at most: for large additions
+READ_CACHE_KIB = 8 << 10  # per connection, at most: the system keeps the file in memory, too
+WRITE_CACHE_KIB = 128 << 10  # of a connection while it writes: for large additions
 HEAD = b"SQLite format 3\0"
 NOT_OURS = "not an index of kenthash, or its beginning is damaged: restore it from a copy"
 READ_ONLY = "cannot be changed: the file, its folder or its disk is read-only"
@@ -126,7 +127,7 @@ def _connect(path: Path, address: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cell_size_check = ON")  # detects more kinds of damage
-        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
         _migrate(path, connection)
     except BaseException:
         connection.close()

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import MAX_BITS, MIN_BITS, Codes
-from kenthash.errors import DuplicateId, KenthashError
+from kenthash.errors import DataError, DuplicateId, KenthashError
 from kenthash.search.engine import Item, Metadata
 from kenthash.search.filters import (
     OPERATORS,
@@ -40,12 +40,23 @@ from kenthash.search.filters import (
     kind,
 )
 from kenthash.search.local.idorder import IdOrder
-from kenthash.search.local.schema import READ_ONLY, FileIdentity, create_file, damaged, errors, file_identity, open_file
+from kenthash.search.local.schema import (
+    READ_CACHE_KIB,
+    READ_ONLY,
+    WRITE_CACHE_KIB,
+    FileIdentity,
+    create_file,
+    damaged,
+    errors,
+    file_identity,
+    open_file,
+)
 from kenthash.search.local.sqlite import sqlite3
 from kenthash.search.metadata import JsonMetadata
 from kenthash.search.photo_counts import CELLS_PER_DEGREE, MONTH, PhotoGroup
 
 FORMS = ("fast", "compact", "scan")
+REPLACED = "another index has taken the place of the one opened: open it again"
 INSERT_ROWS = 128  # rows inserted by one statement
 READ_ROWS = 2048  # rows read as one value, which SQLite limits to 10^9 bytes; metadata have 2^16 at most
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)  # raised by values that kenthash did not write
@@ -120,6 +131,7 @@ class Store:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, unchanged_since: FileIdentity | None = None) -> None:
         self.path, self.connection, self._state = path, connection, unchanged_since
+        self._file = file_identity(path)[:2]  # the device and the number of the file there
         self.ids = IdOrder(connection)
         self.bits, self.identity, self.form = self._number("bits"), str(self.about("identity")), str(self.about("form"))
         self.code_bits = (
@@ -176,12 +188,22 @@ class Store:
         self.connection.execute("BEGIN IMMEDIATE")
         self.ids.forget()
         try:
+            self._check_same_file()
+            self.connection.execute(f"PRAGMA cache_size = -{WRITE_CACHE_KIB}")
             yield self.connection
             self.connection.execute("COMMIT")
         except BaseException:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
+        finally:
+            self.connection.execute(f"PRAGMA cache_size = -{READ_CACHE_KIB}")
+
+    def _check_same_file(self) -> None:
+        """What is written to a file that was removed or replaced would be lost."""
+        there = file_identity(self.path)[:2]
+        if there != self._file:
+            raise DataError(f"{self.path}: {REPLACED if there else 'the file of this index is gone: open another one'}")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -375,7 +397,7 @@ class TextStore(Store):
     def __init__(self, store: Store) -> None:
         self.items, self.path, self.connection, self._state = store, store.path, store.connection, store._state
         self.bits, self.code_bits = store.bits, store.code_bits
-        self.identity, self.form, self.ids = store.identity, store.form, store.ids
+        self._file, self.identity, self.form, self.ids = store._file, store.identity, store.form, store.ids
 
     def exists(self) -> bool:
         return bool(self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'texts'").fetchall())
