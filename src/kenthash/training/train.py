@@ -207,7 +207,8 @@ class Events:
             from tensorboard.summary.writer.record_writer import RecordWriter
             from torch.utils.tensorboard import summary
 
-            self._event, self._summary = Event, summary
+            self._event = Event
+            self._summary: Any = summary  # which has no types
             folder.mkdir(exist_ok=True)
             name = f"events.out.tfevents.{time.time():.6f}.{os.getpid()}"
             self._writer = RecordWriter((folder / name).open("wb"))  # closed by `close`
