@@ -56,7 +56,8 @@ def try_all(jobs: Sequence[Job], what: str) -> dict[Path, str]:
     context = multiprocessing.get_context(
         "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     )
-    context.set_forkserver_preload(["kenthash.training.train", "kenthash.training.evaluate"])
+    # `torch._dynamo` is what every optimizer imports when it is made, which takes a second.
+    context.set_forkserver_preload(["kenthash.training.train", "kenthash.training.evaluate", "torch._dynamo"])
     failures: dict[Path, str] = {}
     with (
         _raising_on_sigterm(),
