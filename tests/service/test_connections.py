@@ -1,9 +1,11 @@
 """Clients that keep the server waiting are cut off, and others served meanwhile."""
 
+import resource
 import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -89,23 +91,70 @@ def test_an_answer_has_to_be_taken(hasty: Running) -> None:
         wait_until(lambda: ends not in Path("/proc/net/tcp").read_text())
 
 
-def test_seventy_endless_bodies_turn_nobody_away(hasty: Running) -> None:
-    head = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BODY = b'{"id": "%s"}' % name(1).encode()
+POST = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        (CHUNKED, b""),
+        (CHUNKED, b"1\r\n \r\n"),
+        (CHUNKED, b"10000\r\n" + b" " * (1 << 16) + b"\r\n"),  # faster than a body that has only begun
+        (b"Content-Length: 20000000\r\n\r\n", b" " * (1 << 16)),
+        (b"Content-Length: 1000\r\n\r\n", b" "),
+    ],
+    ids=["silent", "slow", "fast", "of a large length", "of a small length"],
+)
+def test_seventy_endless_bodies_turn_nobody_away(hasty: Running, head: bytes, part: bytes) -> None:
+    bodies: list[socket.socket] = []
+
+    def go_on() -> None:
+        """One part more of each body; those that were ended begin again."""
+        for place, body in enumerate(bodies):
+            with suppress(BlockingIOError):
+                try:
+                    body.send(part)
+                except (ConnectionError, TimeoutError):
+                    body.close()
+                    bodies[place] = begin()
+
+    def begin() -> socket.socket:
+        body = connect(hasty)
+        body.sendall(POST + head)
+        body.setblocking(False)
+        return body
+
     with ExitStack() as stack:
+        stack.callback(lambda: [body.close() for body in bodies])
         for _ in range(70):
-            stack.enter_context(connection := connect(hasty))
-            connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{ \r\n")
+            bodies.append(begin())
         for _ in range(5):
-            answer = httpx.post(f"{hasty.url}/search", json={"id": name(1)}, timeout=PATIENCE)
-            assert answer.status_code == 200, answer.text
+            go_on()
+            with connect(hasty) as own:
+                own.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(BODY))
+                go_on()  # while the body is awaited
+                time.sleep(0.1)
+                own.sendall(BODY)
+                assert answered(own)
 
 
-def test_more_connections_than_descriptors(tmp_path: Path) -> None:
+@pytest.fixture
+def descriptors() -> Iterator[None]:
+    """Enough for the connections of these tests."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard) if hard != resource.RLIM_INFINITY else 4096, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(("most", "connections"), [(200, 600), (1024, 1100)])
+def test_more_connections_than_descriptors(tmp_path: Path, descriptors: None, most: int, connections: int) -> None:
     """Those that wait longest are closed, so that new ones are answered."""
-    most = 200
     limits = (sys.executable, "-c", f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({most}, {most})); os.execv(sys.argv[1], sys.argv[1:])")  # fmt: skip  # noqa: E501
     with running(make_place(tmp_path), before=limits) as server, ExitStack() as stack:
-        silent = [stack.enter_context(connect(server)) for _ in range(3 * most)]
+        silent = [stack.enter_context(connect(server)) for _ in range(connections)]
         for _ in range(3):
             assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
             assert httpx.post(f"{server.url}/search", json={"id": name(0)}, timeout=PATIENCE).status_code == 200

@@ -2,7 +2,7 @@
 processed; then errors as answers, headers, metrics and one line in the log.
 
 A request is processed, and counts as such, once its body is there: those whose bodies are still coming hold up nobody.
-There is a limit to these as well; one more ends the request whose body comes most slowly.
+There is a limit to these as well; one more ends the request whose body would take the longest.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CONTENT_POLICY = (
     b"frame-ancestors 'none'"
 )
 WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-GRACE = 64 << 10  # bytes
+FIRST_RATE = 1 << 20  # bytes per second that a body is taken to come with until more is known
 MAX_DISCARDED = 4  # times the size limit: read and discarded, so that a client receives the error
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 NEVER_REFUSED = ("/healthz", "/readyz", "/metrics")  # for overload
@@ -175,7 +175,7 @@ class _Body:
 
     def timeout_error(self) -> ApiError:
         if self._ended:
-            error: ApiError = Overloaded("the body comes too slowly while others wait: try again later")
+            error: ApiError = Overloaded("the body takes too long while others wait: try again later")
         else:
             detail = f"no answer within {self._requests.settings.seconds:g} s: ask for less at once"
             error = ApiError("time-limit", detail)
@@ -204,11 +204,16 @@ class _Body:
         receiving = self._requests.receiving
         receiving.add(self)
         if len(receiving) > self._requests.settings.max_in_flight:
-            min(receiving, key=_Body._rate)._end()
+            max(receiving, key=_Body._seconds)._end()
 
-    def _rate(self) -> float:
-        """Bytes per second, as if a body had begun with GRACE bytes in one second: a new one is not a slow one."""
-        return (self._size + GRACE) / (time.monotonic() - self._start + 1)
+    def _seconds(self) -> float:
+        """What the body takes in all if it goes on as it came so far; without a length it may be as long as is allowed.
+        So an endless body takes longer than a small one of which nothing is there yet, however fast it comes."""
+        length, most = Headers(scope=self._scope).get("content-length", ""), self._requests.settings.max_body
+        passed = time.monotonic() - self._start
+        rate = (self._size + FIRST_RATE) / (passed + 1)
+        size = min(int(length), most) if length.isdecimal() else most
+        return passed + max(size - self._size, 0) / rate
 
     def _end(self) -> None:
         """Let the request end now, as if its time were up."""
