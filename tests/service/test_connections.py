@@ -126,8 +126,12 @@ def test_seventy_endless_bodies_turn_nobody_away(hasty: Running, head: bytes, pa
         body.setblocking(False)
         return body
 
+    def end() -> None:
+        for body in bodies:
+            body.close()
+
     with ExitStack() as stack:
-        stack.callback(lambda: [body.close() for body in bodies])
+        stack.callback(end)
         for _ in range(70):
             bodies.append(begin())
         for _ in range(5):

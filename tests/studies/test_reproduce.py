@@ -110,6 +110,16 @@ def test_all_targets_write_tables_and_pictures(study: Study, messages: str) -> N
             assert picture.read_bytes().startswith(b"\x89PNG") and "<svg" in picture.with_suffix(".svg").read_text()
 
 
+def test_bytes_are_measured_once(study: Study, messages: str) -> None:
+    """After a stop, or with more seeds, what was measured of a seed is read again."""
+    (kept,) = study.out.glob("runs/bytes-captions-codes-*/contenders.json")
+    stored = read_json(kept)
+    stored["figures"][0][2] = 0.123
+    kept.write_text(json.dumps(stored))
+    reproduce(study, "bytes")
+    assert "12.3" in table(study, "bytes")[0].values()
+
+
 def test_runs_have_their_names(study: Study, messages: str) -> None:
     settings = [name for names in SETTINGS.values() for name in names.values()]
     names = {f"{name}-{BITS}-0" for name in (*METHODS, *ABLATION, *CAUSES, *settings, "dsph-wide", "dsph-tuned")}

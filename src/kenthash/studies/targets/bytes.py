@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from kenthash import __version__
 from kenthash.codes import Codes, pack, unpack
 from kenthash.data.splits import Split
 from kenthash.evaluation import instance_scores, map_of
 from kenthash.evaluation.inputs import Labels
 from kenthash.evaluation.instances import CodesOrReals
 from kenthash.evaluation.real_valued import real_valued_map
-from kenthash.files import write_json
+from kenthash.files import read_json, write_json
 from kenthash.progress import track
 from kenthash.studies.controls import Side, in_one_space, side_of
 from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
@@ -109,7 +110,9 @@ def _measure(study: Study, labelled: bool) -> Measured:
     run_all(list(jobs.values()), f"runs of bytes ({stem})")
     measured: Measured = {}
     for seed in track(range(study.seeds), "contenders"):
-        for contender, size, figures in _contenders(study, jobs["codes", seed].out, jobs["floats", seed].out, seed):
+        for contender, size, figures in _kept_contenders(
+            study, jobs["codes", seed].out, jobs["floats", seed].out, seed
+        ):
             measured.setdefault((contender, size), []).append(figures)
     return measured
 
@@ -126,6 +129,22 @@ def _without_labels(study: Study) -> Path:
         meta = {"name": study.features.dataset.name, "classes": [], "encoders": study.features.encoders}
         write_json(out / "meta.json", meta)
     return out
+
+
+def _kept_contenders(study: Study, codes: Path, floats: Path, seed: int) -> list[tuple[str, int, Figures]]:
+    """The figures of one seed. They are kept beside the codes, since they take longer than the training."""
+    path = codes / "contenders.json"
+    conditions: dict[str, object] = {"sizes": _sizes(study), "quantisers": list(QUANTISERS), "version": __version__}
+    stored = read_json(path) if path.is_file() else {}
+    if {key: stored.get(key) for key in conditions} != conditions:
+        measured = _contenders(study, codes, floats, seed)
+        rows = [[name, size, f.recall, None if np.isnan(f.map) else f.map] for name, size, f in measured]
+        stored = conditions | {"figures": rows}
+        write_json(path, stored)
+    return [
+        (name, size, Figures(recall, float("nan") if value is None else value))
+        for name, size, recall, value in stored["figures"]
+    ]
 
 
 def _contenders(study: Study, codes: Path, floats: Path, seed: int) -> Iterator[tuple[str, int, Figures]]:
