@@ -35,9 +35,9 @@ KEY = "0123456789abcdef-key"
 
 @pytest.fixture(scope="module")
 def service(place: Place) -> Iterator[Service]:
-    created = make_service(ServiceSettings(str(place.index)))
-    yield created
-    created.close()
+    made = make_service(ServiceSettings(str(place.index)))
+    yield made
+    made.close()
 
 
 @asynccontextmanager
@@ -109,7 +109,7 @@ def test_slow_bodies_hold_up_each_other_only(service: Service) -> None:
                 await begun[number].wait()
                 assert (await client.post("/search", json={"id": name(0)})).status_code == 200
             slowest = await tasks[0]
-            assert "too slowly" in problem(slowest, 503, "overloaded") and slowest.headers["connection"] == "close"
+            assert "takes too long" in problem(slowest, 503, "overloaded") and slowest.headers["connection"] == "close"
             go_on.set()
             assert [(await task).status_code for task in tasks[1:]] == [200, 200]
 
@@ -163,12 +163,12 @@ def test_encoding_is_batched_and_bounded() -> None:
         kind = Kind("number", encode, 4)
         first = asyncio.create_task(batcher.encode(kind, 0))
         await asyncio.to_thread(started.wait)
-        waiting = [asyncio.create_task(batcher.encode(kind, n)) for n in (*range(1, 7), 13, 14, 15, 16)]
+        rest = [asyncio.create_task(batcher.encode(kind, n)) for n in (*range(1, 7), 13, 14, 15, 16)]
         await asyncio.sleep(0)  # they are in the queue now, which is full
         with pytest.raises(Overloaded):
             await batcher.encode(kind, 99)
         go_on.set()
-        codes = await asyncio.gather(first, *waiting, return_exceptions=True)
+        codes = await asyncio.gather(first, *rest, return_exceptions=True)
         assert [int(c[0]) for c in codes if not isinstance(c, BaseException)] == [0, 1, 2, 3, 4, 5, 6, 14, 15, 16]
         assert isinstance(codes[7], ValueError)
         batcher.close()
