@@ -126,8 +126,8 @@ def _without_labels(study: Study) -> Path:
             if path.is_file() and path.name not in ("labels.npy", "meta.json", "groups.json"):
                 shutil.copyfile(path, out / path.name)
         np.save(out / "labels.npy", np.zeros((len(study.labels), 0), np.uint8))
-        meta = {"name": study.features.dataset.name, "classes": [], "encoders": study.features.encoders}
-        write_json(out / "meta.json", meta)
+        # With the name of its encoder, so that short texts are trained on as with labels.
+        write_json(out / "meta.json", read_json(study.features.path / "meta.json") | {"classes": []})
     return out
 
 
