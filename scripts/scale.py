@@ -49,8 +49,8 @@ class Figures:
     probed: Figure = Figure(1 / 64, "", "chosen: share of its lists that an approximate search compares")
     clip: Figure = Figure(0.12, "s of a core per picture", "measured: model `clip`, a processor with VNNI")
     clip_plain: Figure = Figure(0.24, "s of a core per picture", "twice `clip`, as measured when VNNI came into use")
-    light: Figure = Figure(0.0127, "s of a core per picture", "measured: model `light`, `kenthash bench hash`")
-    ray: Figure = Figure(0.92, "", "measured: work of plain processes / that of Ray, `kenthash bench hash`")
+    light: Figure = Figure(0.0077, "s of a core per picture", "measured: model `light`, `kenthash bench hash`")
+    ray: Figure = Figure(0.97, "", "measured: work of plain processes / that of Ray, `kenthash bench hash`")
     laptop_cores: Figure = Figure(4, "cores", "chosen: a laptop, on which the work is plain processes")
     gpu_rate: Figure = Figure(1000, "pictures per second", "assumed, not measured: `clip` on one GPU; put in yours")
     gpu_price: Figure = Figure(

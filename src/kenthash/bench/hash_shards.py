@@ -26,13 +26,13 @@ from kenthash.bench.encode import find_pictures, make_photos
 from kenthash.data.manifest import read_manifest
 from kenthash.errors import KenthashError
 
-SHARD = 64  # pictures of a shard
+SHARD = 250  # pictures of a shard; those of img2dataset have 10,000
 BAR = 0.9
 SAMPLE_SECONDS = 0.1
 
 
 def bench_hash(
-    ray: str | None, pictures: Path | None = None, items: int = 2048, model: str = "light", rounds: int = 2
+    ray: str | None, pictures: Path | None = None, items: int = 4000, model: str = "light", rounds: int = 2
 ) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -38,7 +38,7 @@ def encode(
 def hash_data(
     ray: str | None = typer.Option(None, help="A Ray cluster of two processors on this machine, to compare with."),
     pictures: Path | None = typer.Option(None, help="A folder of pictures. [default: photos made for this]"),
-    items: int = typer.Option(2048, min=256, help="The number of pictures to hash."),
+    items: int = typer.Option(4000, min=1000, help="The number of pictures to hash."),
     model: str = typer.Option("light", help="As for `kenthash hash`."),
     rounds: int = typer.Option(2, min=1, help="Alternating runs, of which the fastest counts."),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
