@@ -7,6 +7,7 @@ No test may fail because the machine is slow or busy, so Hypothesis does not lim
 """
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,34 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Files that take longest, which are begun first: else one process works on the last of them while the others wait.
+LONGEST = (
+    "studies/test_reproduce.py",
+    "training/test_run.py",
+    "studies/test_practice.py",
+    "studies/test_compare.py",
+    "test_docs.py",
+    "torture/test_faults.py",
+    "torture/test_power_loss.py",
+    "search/test_rule_machine.py",
+    "encoders/test_shard_work.py",
+    "encoders/test_encode_pipeline.py",
+    "methods/test_learning.py",
+    "encoders/test_devices.py",
+    "search/test_bench_search.py",
+    "browser/test_page_photos.py",
+    "encoders/test_end_to_end.py",
+    "search/test_damaged_codes.py",
+    "search/test_damaged_store.py",
+    "integrations/test_mteb.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)

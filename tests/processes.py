@@ -1,11 +1,18 @@
-"""Other processes in tests: how long to wait for them, and how to kill one at a point that no clock decides."""
+"""Commands in tests: in this process, where that is enough, and in others: how long to wait for them, and how to kill
+one at a point that no clock decides."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+
+import pytest
+
+from kenthash.cli import main
 
 PATIENCE = 600  # seconds after which a wait has failed, however busy the machine is; every wait ends when it can
 
@@ -26,6 +33,19 @@ sys.stderr = Stderr(sys.stderr, sys.argv.pop(1))
 sys.argv[0] = "kenthash"
 runpy.run_module("kenthash", run_name="__main__")
 """
+
+
+def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a kenthash command in this process. One of its own would import PyTorch again, which takes seconds."""
+    code: str | int | None = 0
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        patch.setattr(sys, "argv", ["kenthash", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    return subprocess.CompletedProcess(arguments, int(code or 0), stdout.getvalue(), stderr.getvalue())
 
 
 def wait_until(condition: Callable[[], object]) -> None:

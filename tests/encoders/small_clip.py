@@ -14,34 +14,48 @@ from safetensors.torch import save_file
 
 from kenthash.data.dataset import Dataset
 from kenthash.encoders.torchvision_shim import import_torchvision
+from kenthash.files import cache_folder
 
 import_torchvision()
 import open_clip as open_clip  # noqa: E402 (as itself: tests import it from here)
 
 CONFIG: dict[str, Any] = {
     "embed_dim": 24,
-    "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
-    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2},
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 8},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
 }
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 60), "blue": (40, 60, 230)}
 
 
-def make_clip(quick_gelu: bool = False, seed: int = 0) -> torch.nn.Module:
+def with_layers(layers: int) -> dict[str, Any]:
+    return CONFIG | {tower: CONFIG[tower] | {"layers": layers} for tower in ("vision_cfg", "text_cfg")}
+
+
+def make_clip(quick_gelu: bool = False, seed: int = 0, layers: int = 1) -> torch.nn.Module:
     torch.manual_seed(seed)
-    model: torch.nn.Module = open_clip.CLIP(**CONFIG, quick_gelu=quick_gelu).eval()
+    model: torch.nn.Module = open_clip.CLIP(**with_layers(layers), quick_gelu=quick_gelu).eval()
     for parameter in model.parameters():
         if parameter.ndim > 1:  # the library's own start is so small that every text looks alike
             torch.nn.init.normal_(parameter.data, std=0.2)
     return model
 
 
-def write_clip(folder: Path, seed: int = 0) -> torch.nn.Module:
+def write_clip(folder: Path, seed: int = 0, layers: int = 1) -> torch.nn.Module:
     folder.mkdir(parents=True, exist_ok=True)
-    model = make_clip(seed=seed)
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": {}}))
+    model = make_clip(seed=seed, layers=layers)
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": with_layers(layers), "preprocess_cfg": {}}))
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
     return model
+
+
+def link_encoders(cache: Path) -> Path:
+    """Make `cache` a user's cache that is empty but for the encoders, each of which the tests export only once."""
+    encoders = cache_folder() / "encoders"
+    encoders.mkdir(parents=True, exist_ok=True)
+    (cache / "kenthash").mkdir(parents=True)
+    (cache / "kenthash" / "encoders").symlink_to(encoders)
+    return cache
 
 
 def make_pictures(folder: Path, items: int) -> list[Path]:

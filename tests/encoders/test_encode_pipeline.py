@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from small_clip import make_dataset, make_pictures, write_clip
+from small_clip import link_encoders, make_dataset, make_pictures, write_clip
 
 from kenthash.bench.encode import bench_encode
 from kenthash.cli import main
@@ -52,7 +52,7 @@ def bytes_of(pack: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(link_encoders(tmp_path / "cache")))
 
 
 def spoil(file: Path) -> None:
@@ -231,9 +231,9 @@ def test_the_cache_encodes_once(clip: Path, tmp_path: Path, monkeypatch: pytest.
     assert features_for(first.path, "not even looked at").path == first.path
     monkeypatch.setenv("HOME", str(first.path.parent))
     assert features_for(Path("~", first.path.name)).path == first.path  # as a recipe may spell it
-    write_clip(tmp_path / "other", seed=1)
+    write_clip(tmp_path / "other" / "clip", seed=1)
     with pytest.raises(DataError, match="none of its 5 items"):  # another encoder must read the spoilt pictures
-        features_for(dataset, f"openclip:{tmp_path / 'other'}")
+        features_for(dataset, f"openclip:{tmp_path / 'other' / 'clip'}")
     with pytest.raises(DataError, match="has no pictures"):
         features_for(first.dataset, f"openclip:{clip}")
 

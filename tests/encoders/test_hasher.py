@@ -24,7 +24,7 @@ from kenthash.training.train import train_run
 @pytest.fixture(scope="module")
 def hasher(tmp_path_factory: pytest.TempPathFactory) -> Hasher:
     """Untrained, of 16 bits, over a small CLIP."""
-    folder = tmp_path_factory.mktemp("clip")
+    folder = tmp_path_factory.mktemp("encoder") / "clip"
     write_clip(folder)
     head = HeadConfig()
     HashNetwork(HasherConfig(16, 24, 24, head, head, f"openclip:{folder}")).save(folder / "model")

@@ -43,7 +43,7 @@ def squares(size: int, items: int = 12) -> list[Pixels]:
 def spec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     if request.param == "light":
         return "light"
-    folder = tmp_path_factory.mktemp("clip")
+    folder = tmp_path_factory.mktemp("encoder") / "clip"
     write_clip(folder)
     return f"openclip:{folder}"
 
@@ -77,8 +77,7 @@ def test_an_item_has_the_same_vector_in_any_batch_and_on_any_number_of_threads(s
     assert np.array_equal(encoded.text, texts)
 
 
-def test_graphs_are_made_once_by_the_digest_of_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_graphs_are_made_once_by_the_digest_of_the_weights(tmp_path: Path) -> None:
     write_clip(tmp_path / "clip")
     spec = f"openclip:{tmp_path / 'clip'}"
     first = open_encoder(spec)

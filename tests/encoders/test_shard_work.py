@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_clip import write_clip
+from small_clip import link_encoders, write_clip
 from typer.testing import CliRunner, Result
 
 from components import need
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`shards`, with a picture that is none and a row without a picture in the second one, and a `model`."""
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(link_encoders(folder / "cache")))
         _make(folder)
         yield folder
 

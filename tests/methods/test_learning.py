@@ -15,7 +15,8 @@ from packs import write_pack
 
 TRAIN, HELD_OUT = np.arange(300), np.arange(300, 400)
 EPOCHS = 40
-SLOW = {"nivmf": 100, "mian": 100, "dnph": 100}  # epochs of methods that have hardly begun to learn after 40
+# Methods that have hardly begun to learn after 40 have more, and one whose steps take ten times as long has fewer.
+OTHER_EPOCHS = {"nivmf": 100, "mian": 100, "dnph": 100, "dhaph": 14}
 
 # mAP, mean of both directions, that each method reaches: the mean over seeds 0 to 4 less about four of their standard
 # deviations, so that neither another seed nor another machine falls below it. Random codes have .34.
@@ -35,7 +36,7 @@ REACHED = {
     "ddbh": 0.65,  # .708 to .759
     "dnch": 0.71,  # .769 to .815
     "dagth": 0.80,  # .829 to .852
-    "dhaph": 0.60,  # .781 with seed 0, the only one measured
+    "dhaph": 0.52,  # .583 to .641
     "dscph": 0.51,  # .610 to .722
     "dpbe": 0.64,  # .685 to .723
     "ddwsh": 0.56,  # .640 to .693
@@ -61,7 +62,7 @@ TRAINED = [key for key, method in METHODS.items() if not issubclass(method, Clos
 @pytest.mark.parametrize("key", TRAINED)
 def test_learns(key: str, source: FeatureSource) -> None:
     assert key in REACHED, f"measure what {key} reaches over a few seeds, and add it above"
-    recipe = make_recipe({"method": key, "bits": 32, "batch": 60, "epochs": SLOW.get(key, EPOCHS)})
+    recipe = make_recipe({"method": key, "bits": 32, "batch": 60, "epochs": OTHER_EPOCHS.get(key, EPOCHS)})
     training = Training(recipe, source, TRAIN, torch.device("cpu"))
     for epoch in range(recipe.epochs):
         training.epoch(epoch, lambda *_: None)

@@ -24,6 +24,7 @@ from kenthash.studies.tables import draw_figure, latex, sheet_of
 from kenthash.studies.tuning import propose, tuned_layers
 from kenthash.training.recipe import make_recipe
 from packs import write_pack
+from processes import run_here
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +166,7 @@ def test_the_command_writes_resumes_and_adds(pack: Path, tmp_path: Path) -> None
     options = ["--data", str(pack), "--bits", "16", "--seeds", "1", "--set", "epochs=2", "--out", str(out)]
 
     def compare(methods: str, *more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "kenthash", "compare", *options, "--methods", methods, *more]
-        return subprocess.run(command, capture_output=True, text=True)
+        return run_here("compare", *options, "--methods", methods, *more)
 
     assert compare("dsph").returncode == 0
     model = out / "runs" / "dsph-16-0" / "model" / "model.safetensors"

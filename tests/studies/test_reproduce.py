@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,6 +29,7 @@ from kenthash.studies.targets.bytes import FLOATS
 from kenthash.studies.targets.causes import variants
 from kenthash.training.run_folder import Run
 from packs import write_pack
+from processes import run_here
 
 BITS = 16
 # A study's folder is reused by later versions: runs keep their names.
@@ -282,9 +281,7 @@ def test_the_report_needs_nothing_from_elsewhere(study: Study, messages: str) ->
 
 def test_analyze_gives_the_measures_of_one_run(study: Study, grouped: Study, tmp_path: Path) -> None:
     run = study.out / "runs" / "kdph-16-0"
-    printed = subprocess.run(
-        [sys.executable, "-m", "kenthash", "analyze", run, "--json"], capture_output=True, text=True
-    )
+    printed = run_here("analyze", str(run), "--json")
     result = json.loads(printed.stdout)
     assert result["method"] == "kdph" and len(result["classes"]) == 12
     assert set(result["flip_rate_by_epoch"]) == {"2"} and set(result["groups"]) == {"even", "odd"}

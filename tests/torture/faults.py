@@ -267,7 +267,7 @@ def _listing(root: Path) -> set[str]:
 def _encode(root: Path) -> tuple[list[str], Path, tuple[str, ...]]:
     from small_clip import make_pictures, write_clip
 
-    write_clip(root / "clip")
+    write_clip(root / "clip", layers=2)  # of which the numbers of calls in test_faults were counted
     files = make_pictures(root / "pictures", 6)
     rows = [json.dumps({"file_name": file.name, "text": f"text of {file.stem}", "labels": ["a"]}) for file in files]
     (root / "pictures" / "metadata.jsonl").write_text("\n".join(rows) + "\n")

@@ -33,13 +33,14 @@ from kenthash.training.recipe import make_recipe, read_recipe
 from kenthash.training.run_folder import open_source, write_lock
 from kenthash.training.train import train_run
 from packs import write_pack
-from processes import PATIENCE, after_code, run_until, wait_until
+from processes import PATIENCE, after_code, run_here, run_until, wait_until
 
 Array = NDArray[np.int64]
 Whole = tuple[Path, dict[str, Any]]  # a run and its metrics
 
 EPOCHS = 6
 ENV = os.environ | {"PYTHONUNBUFFERED": "1"}
+KENTHASH = [sys.executable, "-m", "kenthash"]
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +50,7 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(pack: Path, out: Path, *more: str) -> list[str]:
     options = ["--data", str(pack), "--out", str(out), "--bits", "16", "--set", f"epochs={EPOCHS}", "--set", "batch=40"]
-    options += ["--method", "kdph", "--set", "optimizer.lr=0.02"]
-    return [sys.executable, "-m", "kenthash", "train", *options, *more]
+    return ["train", *options, "--method", "kdph", "--set", "optimizer.lr=0.02", *more]
 
 
 def weights(run: Path) -> bytes:
@@ -61,7 +61,8 @@ def weights(run: Path) -> bytes:
 def whole(pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """An uninterrupted run, with its metrics as printed."""
     out = tmp_path_factory.mktemp("runs") / "whole"
-    completed = subprocess.run([*command(pack, out), "--json"], env=ENV, capture_output=True, text=True, check=True)
+    completed = run_here(*command(pack, out), "--json")
+    assert completed.returncode == 0, completed.stderr
     return out, json.loads(completed.stdout)
 
 
@@ -115,12 +116,10 @@ def test_own_pairs_are_scored_among_the_query_items(pack: Path, whole: Whole) ->
 def test_killed_anywhere_and_resumed_it_ends_in_the_same_model(pack: Path, whole: Whole, tmp_path: Path) -> None:
     for kill_after in (1, 4):
         out = tmp_path / f"killed{kill_after}"
-        run_until(f"epoch {kill_after:3}/", *command(pack, out)[3:])
+        run_until(f"epoch {kill_after:3}/", *command(pack, out))
         assert not (out / "model" / "config.json").exists()
-        subprocess.run(
-            [sys.executable, "-m", "kenthash", "train", "--resume", "--out", str(out)],
-            env=ENV, capture_output=True, check=True,
-        )  # fmt: skip
+        resumed = run_here("train", "--resume", "--out", str(out))
+        assert resumed.returncode == 0, resumed.stderr
         assert weights(out) == weights(whole[0])
 
 
@@ -137,7 +136,7 @@ def same_losses(first: Path, second: Path) -> None:
 def test_two_processes_learn_what_one_learns(pack: Path, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "two"
     completed = subprocess.run(
-        [*TORCHRUN, *command(pack, out)[1:]], env=ENV, capture_output=True, text=True, timeout=PATIENCE
+        [*TORCHRUN, "-m", "kenthash", *command(pack, out)], env=ENV, capture_output=True, text=True, timeout=PATIENCE
     )
     assert completed.returncode == 0, completed.stderr
     same_losses(whole[0], out)
@@ -168,7 +167,7 @@ runpy.run_module("kenthash", run_name="__main__")
 def test_a_lost_process_is_reported_and_the_run_resumes(pack: Path, whole: Whole, tmp_path: Path, lost: str) -> None:
     out, script = tmp_path / "run", tmp_path / "losing.py"
     script.write_text(LOSING)
-    arguments = [str(script), str(tmp_path), lost, *command(pack, out)[3:]]
+    arguments = [str(script), str(tmp_path), lost, *command(pack, out)]
     ended = subprocess.run([*TORCHRUN, *arguments], env=ENV, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode != 0 and not (out / "model" / "config.json").exists()
     [line] = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
@@ -257,14 +256,11 @@ def test_a_folder_in_which_a_killed_run_had_just_begun_can_be_used(pack: Path, t
 
 def test_one_process_at_a_time_writes_a_run(pack: Path, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    endless = [*command(pack, out), "--set", "epochs=1000000"]
+    endless = [*KENTHASH, *command(pack, out), "--set", "epochs=1000000"]
     process = subprocess.Popen(endless, env=ENV, stderr=subprocess.DEVNULL)
     try:
         wait_until((out / "checkpoint" / "checkpoint.safetensors").is_file)
-        resume = subprocess.run(
-            [sys.executable, "-m", "kenthash", "train", "--resume", "--out", str(out)],
-            env=ENV, capture_output=True, text=True,
-        )  # fmt: skip
+        resume = run_here("train", "--resume", "--out", str(out))
         assert resume.returncode == 1 and resume.stderr.count("\n") == 1
         assert f"{out}: another process is writing this run" in resume.stderr
     finally:
@@ -307,7 +303,7 @@ def test_bad_data_is_refused_in_one_line(tmp_path: Path) -> None:
     vectors = np.load(pack / "text.npy")
     vectors[7, 3] = np.nan
     np.save(pack / "text.npy", vectors)
-    completed = subprocess.run(command(pack, tmp_path / "run"), env=ENV, capture_output=True, text=True)
+    completed = run_here(*command(pack, tmp_path / "run"))
     assert completed.returncode == 1 and completed.stdout == ""
     assert completed.stderr.count("\n") == 1 and "text.npy: row 7 holds NaN" in completed.stderr
 
@@ -448,7 +444,7 @@ LIMITED_MEMORY = "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 <<
 def test_sizes_that_no_machine_has_memory_for_end_in_one_line_and_leave_nothing(pack: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     sizes = ["--set", "head.kind=tanh_mlp", "--set", "head.hidden=1000000"]  # a matrix of 4 TB
-    prepared = after_code(LIMITED_MEMORY, command(pack, out, *sizes))
+    prepared = after_code(LIMITED_MEMORY, [*KENTHASH, *command(pack, out, *sizes)])
     completed = subprocess.run(prepared, env=ENV, capture_output=True, text=True)
     assert completed.returncode == 1 and completed.stderr.startswith("error: there is not enough memory"), (
         completed.stderr
