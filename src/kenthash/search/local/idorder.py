@@ -1,10 +1,11 @@
-"""The order of ids in the SQLite file of a local index: which row has which id, at 5 bytes per item.
+"""The order of ids in the SQLite file of a local index: which row has which id, at 3 bytes per item up to row
+16,777,215 and 4 beyond.
 
 An index of SQLite's own would hold every id a second time. This one holds rows only: the table `id_order` has blocks of
-up to SIZE rows in the order of their ids and a checksum, each under a key that is not greater than the first of these
-ids and greater than the last id of the block before. To find an id is to find its block by the key, and then its row
-by bisection, with the ids that the table `items` holds. In effect the blocks are the leaves of a B-tree whose keys are
-kept elsewhere.
+up to SIZE rows in the order of their ids, each in as many bytes as the largest of them needs, then that number, then a
+checksum. The key of a block is not greater than the first of these ids and greater than the last id of the block
+before. To find an id is to find its block by the key, and then its row by bisection, with the ids that the table
+`items` holds. In effect the blocks are the leaves of a B-tree whose keys are kept elsewhere.
 
 A block that grows too large is cut in equal parts; only where ids come in ascending order do blocks stay full. `repack`
 makes all of them full again.
@@ -21,12 +22,14 @@ from kenthash.search.local.seals import SEAL, block_seal
 from kenthash.search.local.sqlite import sqlite3
 
 SIZE = 128  # rows of a block
-ROW = 5  # bytes
 FEW = 16  # ids for which a block is bisected; for more, all of its ids are read
 MAX_READ = 1 << 16  # ids held in memory
 FULL = 0.8  # share of SIZE that blocks hold on average, below which they are repacked
 DIFFER = "its order of ids and its items differ"
 
+COUNT = (  # the byte before the checksum is the number of bytes per row
+    f"SELECT total((length(rows) - {SEAL} - 1) / CAST(hex(substr(rows, -{SEAL} - 1, 1)) AS INTEGER)) FROM id_order"
+)
 BLOCK_OF = "SELECT first, rows FROM id_order WHERE first <= ? ORDER BY first DESC LIMIT 1"
 NEXT_BLOCK = "SELECT first FROM id_order WHERE first > ? ORDER BY first LIMIT 1"
 
@@ -49,8 +52,8 @@ class IdOrder:
         return np.concatenate([np.empty(0, np.int64), *(_unpacked(first, blob) for first, blob in blocks)])
 
     def count(self) -> int:
-        (size,) = self.connection.execute(f"SELECT total(length(rows) - {SEAL}) FROM id_order").fetchone()
-        return int(size) // ROW
+        (size,) = self.connection.execute(COUNT).fetchone()
+        return int(size)
 
     def rows_after(self, after: str, limit: int) -> list[int]:
         """The rows of up to `limit` ids that come after `after`, in order."""
@@ -185,16 +188,19 @@ class IdOrder:
 
 def _unpacked(first: object, blob: object) -> NDArray[np.int64]:
     """The rows of a block, whose key is `first`."""
-    if not (isinstance(first, str) and isinstance(blob, bytes)) or len(blob) % ROW != SEAL % ROW:
+    if not (isinstance(first, str) and isinstance(blob, bytes) and len(blob) > SEAL):
         raise sqlite3.DatabaseError("its order of ids is not readable")
-    rows, seal = blob[:-SEAL], blob[-SEAL:]
-    if seal != block_seal(first, rows):
+    content = blob[:-SEAL]
+    if blob[-SEAL:] != block_seal(first, content):
         raise sqlite3.DatabaseError("its order of ids does not match its checksums")
-    padded = np.zeros((len(rows) // ROW, 8), np.uint8)
-    padded[:, :ROW] = np.frombuffer(rows, np.uint8).reshape(-1, ROW)
+    width = content[-1]
+    padded = np.zeros((len(content[:-1]) // width, 8), np.uint8)
+    padded[:, :width] = np.frombuffer(content[:-1], np.uint8).reshape(-1, width)
     return padded.view("<i8")[:, 0]
 
 
 def _packed(first: str, rows: list[int]) -> bytes:
-    packed = np.array(rows, "<i8").view(np.uint8).reshape(-1, 8)[:, :ROW].tobytes()
-    return packed + block_seal(first, packed)
+    width = max(1, -(-max(rows, default=0).bit_length() // 8))
+    numbers = np.array(rows, "<i8").view(np.uint8).reshape(-1, 8)
+    content = numbers[:, :width].tobytes() + bytes([width])
+    return content + block_seal(first, content)
