@@ -416,6 +416,7 @@ class Store:
 
     def set_note(self, key: str, value: str) -> None:
         with self.writing() as connection:
+            self.checked_notes()  # a new checksum must not cover damage
             connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
             seal = notes_seal(self._notes())
             connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (NOTES_SEAL, seal))
