@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_what_kenthash_does_not_write_is_refused(tmp_path: Path, damage: str) ->
 
 def test_a_changed_letter_is_noticed(tmp_path: Path) -> None:
     """Every value in these is one that kenthash could have written: only a checksum tells it from the right one."""
-    changes = {
+    changes: dict[str, tuple[str, Callable[[Index], object]]] = {
         "an id": ("UPDATE items SET id = 'é7x' WHERE id = 'é77'", lambda index: index.search(CODES[77:78], 1)),
         "a list of ids": ("UPDATE items SET id = 'é7x' WHERE id = 'é77'", lambda index: index.list_ids()),
         "a number": ("UPDATE items SET metadata = replace(metadata, '77', '78')", lambda index: index.get(["é77"])),
