@@ -78,8 +78,7 @@ def test_a_call_under_way_ends_well_though_the_index_is_closed(path: Path) -> No
     engine = LocalEngine.open(path)
     with engine.connections.connection() as store:
         engine.close()
-        with store.writing() as connection:
-            connection.execute("INSERT INTO notes VALUES ('late', 'but whole')")
+        store.set_note("late", "but whole")
         with pytest.raises(UsageError, match=r"x\.kh: the index is closed"):
             engine.notes()
     assert descriptors(path) == 0
