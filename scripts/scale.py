@@ -28,7 +28,7 @@ class Figures:
     code: Figure = Figure(8, "bytes", "64 bits")
     id: Figure = Figure(24, "bytes", "chosen: `pictures/2024/000000.jpg`")
     metadata: Figure = Figure(97, "bytes", "chosen: place, year, two labels, author, note, as JSON")
-    store: Figure = Figure(20, "bytes per item", "measured: what the local store adds to these three, 200,000 items")
+    store: Figure = Figure(22, "bytes per item", "measured: what the local store adds to these three, 200,000 items")
     scan: Figure = Figure(12, "bytes per item", "local code file, form `scan`: code and row")
     compact: Figure = Figure(24, "bytes per item", "form `compact`: and a slot of 3 bytes in each of 4 tables")
     fast: Figure = Figure(56, "bytes per item", "form `fast`: and a copy of the code beside each slot")

@@ -49,6 +49,8 @@ def test_an_assistant_searches_and_looks(place: Path) -> None:
         ("show", {"id": "photos/d.jpg"}),
         ("search_by_words", {"words": "two dogs", "k": 0}),
         ("search_by_picture", {"path": str(place / "nothing.jpg")}),
+        ("search_by_words", {"words": "two dogs", "filter": "not path < '/m'"}),
+        ("search_by_picture", {"path": str(place / "photos" / "b.jpg"), "filter": "digest > 'a'"}),
     ]
 
     async def talk() -> tuple[list[str], list[Any]]:
@@ -74,5 +76,6 @@ def test_an_assistant_searches_and_looks(place: Path) -> None:
     assert picture.type == "image" and json.loads(described.text)["metadata"]["width"] == 900
     assert len(picture.data) < 60_000  # it is made small
     reasons = ["no such id in the index", "k = 0: must be from 1 to 100", "nothing.jpg"]
+    reasons += ["filter: path describes a file", "filter: digest describes a file"]
     for answer, reason in zip(wrong, reasons, strict=True):
         assert answer.is_error and reason in answer.content[0].text

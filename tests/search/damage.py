@@ -16,9 +16,9 @@ import tempfile
 import traceback
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,16 @@ from numpy.typing import NDArray
 
 from kenthash.codes import Codes, unpack
 from kenthash.errors import KenthashError
-from kenthash.search import Index, add_texts
+from kenthash.search import Hits, Index, add_texts
 from kenthash.search.local import mih, scan, snapshot
-from kenthash.search.local.sqlite import sqlite3
+from kenthash.search.local.verify import verify_index
 
 ITEMS = 3000
 # The form, and the bits of codes, of which an index with two stages keeps the first 64 in memory.
 CASES = (("fast", 64), ("compact", 64), ("scan", 64), ("fast", 128), ("fast", 24), ("fast", 192))
 TWO_STAGES = 192
 WORDS = ("number", "number 15", "é0990", "nothing")
-LETTERS = "letters changed"  # in an id, in metadata or in a note, which nothing tells from right ones
-OTHER_WORDS = "words changed"  # in the index of words; `verify` finds them
+FOUND_BY_VERIFY = "found by verify"  # a wrong answer of what SQLite looks through by itself: a filter, or the words
 SIZES = (1, 8, 64, 512, 4096, 16384, 20000)
 
 
@@ -84,26 +83,70 @@ def code_file(folder: Path, kind: str) -> Path:
     return path
 
 
+def calls(index: Index, queries: Codes) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Everything that reads: codes, rows, tables, words, ids, notes. "looked through" where SQLite decides which items
+    belong to the answer."""
+    for words in WORDS:
+        yield "looked through", partial(index.match_words, words, ITEMS)
+    cases: list[tuple[NDArray[Any], dict[str, Any]]] = [
+        (queries[:1], {"k": 10}), (queries[1:2], {"k": 1, "radius": 3}), (queries, {"k": 10}),
+        (queries, {"k": 5, "filter": "n < 400"}), (queries[-1:], {"k": 300, "filter": "n > 1500"}),
+        (queries[2:3], {"k": ITEMS}),
+        (unpack(queries[:2]) * np.arange(1.0, 1.0 + index.code_bits), {"k": 10}),
+    ]  # fmt: skip
+    for codes, options in cases:
+        kind = "looked through" if "filter" in options else "search"
+        yield kind, partial(_hits, index.search, codes, options)
+        if index.has_texts():
+            yield kind, partial(_hits, index.search_texts, codes, options)
+    yield "ids", partial(index.list_ids, limit=ITEMS)
+    yield "stats", lambda: index.stats().items
+    yield "notes", index.notes
+    for id in ("é0012", "é2950", "none"):
+        yield "get", partial(_item, index, id)
+
+
+def _hits(search: Callable[..., list[Hits]], codes: NDArray[Any], options: dict[str, Any]) -> list[Any]:
+    answers = search(codes, **options)
+    return [[hits.ids, hits.distances.tolist(), hits.metadata, hits.texts] for hits in answers]
+
+
+def _item(index: Index, id: str) -> Any:
+    (item,) = index.get([id])
+    return item and (item.id, item.code.tolist(), item.metadata)
+
+
 def answers(path: Path) -> list[Any]:
-    """Everything that reads codes, rows, tables and words."""
-    queries: Codes = np.load(path.with_name("queries.npy"))
     with Index.open(path) as index:
-        results: list[Any] = [[index.match_words(words, ITEMS) for words in WORDS]]
-        cases: list[tuple[NDArray[Any], dict[str, Any]]] = [
-            (queries[:1], {"k": 10}), (queries[1:2], {"k": 1, "radius": 3}), (queries, {"k": 10}),
-            (queries, {"k": 5, "filter": "n < 400"}), (queries[-1:], {"k": 300, "filter": "n > 1500"}),
-            (queries[2:3], {"k": ITEMS}),
-            (unpack(queries[:2]) * np.arange(1.0, 1.0 + index.code_bits), {"k": 10}),
-        ]  # fmt: skip
-        for codes, options in cases:
-            answers = index.search(codes, **options)
-            if index.has_texts():
-                answers += index.search_texts(codes, **options)
-            results += [[hits.ids, hits.distances.tolist(), hits.metadata, hits.texts] for hits in answers]
-        items = index.get(["é0012", "é2950", "none"])
-        results.append([index.list_ids(limit=ITEMS), index.stats().items, index.notes()])
-        results.append([item and (item.id, item.code.tolist(), item.metadata) for item in items])
-    return results
+        return [ask() for _, ask in calls(index, np.load(path.with_name("queries.npy")))]
+
+
+def wrong_answers(path: Path, true: list[Any]) -> tuple[set[str], KenthashError | None]:
+    """The kinds of calls that answer wrongly, each asked for itself; and an error of another one."""
+    wrong: set[str] = set()
+    refused: KenthashError | None = None
+    try:
+        with Index.open(path) as index:
+            asked = calls(index, np.load(path.with_name("queries.npy")))
+            for call, expected in zip_longest(asked, true):
+                if call is None:  # the index no longer has texts
+                    return wrong | {"search"}, refused
+                kind, ask = call
+                try:
+                    if ask() != expected:
+                        wrong.add(kind)
+                except KenthashError as error:
+                    refused = error
+                    _check_line(path, error)
+    except KenthashError as error:
+        refused = error
+        _check_line(path, error)
+    return wrong, refused
+
+
+def _check_line(path: Path, error: KenthashError) -> None:
+    if str(path) not in str(error) or "\n" in str(error):
+        raise AssertionError(f"unclear: {error}")
 
 
 def change(path: Path) -> None:
@@ -180,30 +223,26 @@ def _edited(rng: random.Random, data: bytearray) -> bytes:
     return (head + bytes(data[len(head) : 4096]) if len(head) < 4096 else head) + bytes(data[4096:])
 
 
-def letters(path: Path) -> dict[object, tuple[object, ...]]:
-    """What an index holds once only, without a checksum: of each row its id and metadata, and the notes."""
-    with closing(sqlite3.connect(path)) as connection:
-        notes = tuple(connection.execute("SELECT key, value FROM notes").fetchall())
-        return {row: (id, entry) for row, id, entry in connection.execute("SELECT row, id, metadata FROM items")} | {
-            "notes": notes
-        }
-
-
 def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
-    """The outcome of searches after one mutation; "right" where all answers are."""
+    """The outcome of one mutation. "right": all answers are, and so is all that the index holds, or it is a code file,
+    which is made again. "refused": some call was, and no answer is wrong."""
     rng = random.Random(seed)
     scan._words_left = -1 if seed // len(CASES) % 2 else 1 << 40  # compiled kernels and numpy by turns
     path, kind = folder / "x.kh", rng.choice(["items", "items", "texts"])
     file = code_file(folder, kind) if target == "codes" else path
-    before = letters(path)
     file.write_bytes(damage(rng, bytearray(file.read_bytes()), (folder / "older" / kind).read_bytes()))
     try:
+        unnoticed, refused = False, None
         for _ in range(2):  # the second time with what the first one has left
-            if (actual := answers(path)) != true:
-                after = letters(path)
-                if after.keys() == before.keys() and after != before:
-                    return LETTERS
-                return OTHER_WORDS if actual[1:] == true[1:] else "wrong answer"
+            wrong, error = wrong_answers(path, true)
+            refused = refused or error
+            if wrong - {"looked through"}:
+                return f"wrong answer: {sorted(wrong)}"
+            unnoticed |= bool(wrong)
+        if unnoticed:
+            return FOUND_BY_VERIFY if _is_refused_by_verify(path) else "wrong answer, not found by verify"
+        if refused is not None:
+            return "refused" if target == "store" else f"refused: {refused}"
         if target == "store":
             change(path)
     except KenthashError as error:
@@ -212,6 +251,13 @@ def outcome(folder: Path, target: str, seed: int, true: list[Any]) -> str:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} in {Path(place.filename).name} {place.name}: {str(error)[:80]}"
     return "right"
+
+
+def _is_refused_by_verify(path: Path) -> bool:
+    try:
+        return not verify_index(path).healthy
+    except KenthashError:
+        return True
 
 
 def run(target: str, first: int, count: int) -> dict[str, list[int]]:
@@ -250,5 +296,5 @@ def run(target: str, first: int, count: int) -> dict[str, list[int]]:
 
 if __name__ == "__main__":
     outcomes = run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-    bad = {name: seeds[:20] for name, seeds in outcomes.items() if name not in ("right", "refused", LETTERS)}
+    bad = {name: seeds[:20] for name, seeds in outcomes.items() if name not in ("right", "refused", FOUND_BY_VERIFY)}
     print(json.dumps({"counts": Counter({name: len(seeds) for name, seeds in outcomes.items()}), "bad": bad}))

@@ -3,25 +3,31 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from damage import LETTERS, OTHER_WORDS
+from damage import FOUND_BY_VERIFY
 
 from kenthash.errors import DataError
 from kenthash.search import Index, add_texts
+from kenthash.search.local.backup import backup_index
 from kenthash.search.local.sqlite import sqlite3
+from kenthash.search.local.verify import verify_index
 
 MUTATIONS = 40  # of the many that `python tests/search/damage.py store 0 1000` tries
+LATE = "late"  # an item that is not in the code file
 CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
 
 
 def test_mutations_are_refused_or_harmless() -> None:
-    """SQLite has no checksums, so a changed letter of an id, of metadata or in the index of words goes unnoticed."""
+    """What SQLite looks through by itself has checksums that only `verify` compares: metadata that a filter passes
+    over, and the index of words."""
     command = [sys.executable, str(Path(__file__).with_name("damage.py")), "store", "0", str(MUTATIONS)]
     completed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(completed.stdout)["counts"].keys() <= {"right", "refused", LETTERS, OTHER_WORDS}, completed.stdout
+    assert json.loads(completed.stdout)["counts"].keys() <= {"right", "refused", FOUND_BY_VERIFY}, completed.stdout
     assert json.loads(completed.stdout)["counts"]["refused"] > MUTATIONS // 2
 
 
@@ -92,3 +98,59 @@ def test_what_kenthash_does_not_write_is_refused(tmp_path: Path, damage: str) ->
 
     with pytest.raises(DataError, match=r"^[^\n]*x\.kh: [^\n]+$"):
         ask()
+
+
+def test_a_changed_letter_is_noticed(tmp_path: Path) -> None:
+    """Every value in these is one that kenthash could have written: only a checksum tells it from the right one."""
+    changes: dict[str, tuple[str, Callable[[Index], object]]] = {
+        "an id": ("UPDATE items SET id = 'é7x' WHERE id = 'é77'", lambda index: index.search(CODES[77:78], 1)),
+        "a list of ids": ("UPDATE items SET id = 'é7x' WHERE id = 'é77'", lambda index: index.list_ids()),
+        "a number": ("UPDATE items SET metadata = replace(metadata, '77', '78')", lambda index: index.get(["é77"])),
+        "a text": ("UPDATE items SET metadata = replace(metadata, 'b', 'p')", lambda index: index.search(CODES[77:78])),
+        "a name found by its words": (
+            "UPDATE items SET id = 'é7x' WHERE id = 'é77'",
+            lambda index: index.match_words("number 77"),
+        ),
+        "a code that was not compacted": (
+            f"UPDATE items SET code = CAST(x'00' || substr(code, 2) AS BLOB) WHERE id = '{LATE}'",
+            lambda index: index.search(CODES[:1], 1),
+        ),
+        "a code of a text": (
+            "UPDATE texts SET code = CAST(x'00' || substr(code, 2) AS BLOB) WHERE row = 301",
+            lambda index: index.search_texts(CODES[:1], 1),
+        ),
+        "the item of a text": (
+            "UPDATE texts SET item = 5000 - item WHERE item = 77; UPDATE texts SET item = 77 WHERE item = 78",
+            lambda index: index.search_texts(CODES[78:79], 1),
+        ),
+        "a removal": (
+            "UPDATE removed SET row = (SELECT row FROM items WHERE id = 'é77')",
+            lambda index: index.search(CODES[77:78], 1),
+        ),
+        "a note": ("UPDATE notes SET value = 'n'", lambda index: index.notes()),
+        "the order of ids": (
+            "UPDATE id_order SET rows = CAST(substr(rows, 1, 5) || x'05' || substr(rows, 7) AS BLOB) WHERE first = ''",
+            lambda index: index.get(["é02"]),
+        ),
+    }
+    right = tmp_path / "right.kh"
+    with Index.create(right, 64) as index:
+        names = [f"é{i:02}" for i in range(300)]
+        index.add(names, CODES, [{"n": i, "text": f"number {i}"} for i in range(300)])
+        add_texts(index, lambda texts: CODES[: len(texts)])
+        index.update_words()
+        index.compact()
+        index.remove(["é09"])
+        index.add([LATE], 255 - CODES[:1], [{"text": "late"}])
+        add_texts(index, lambda texts: 255 - CODES[: len(texts)])
+        index.note("model", "m")
+    for what, (statements, ask) in changes.items():
+        path = tmp_path / f"{what}.kh"
+        backup_index(right, path)
+        with Index.open(path) as index:
+            ask(index)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(statements)
+        assert not verify_index(path).healthy, what
+        with Index.open(path) as index, pytest.raises(DataError, match=r"^[^\n]*\.kh: damaged: [^\n]+$"):
+            print(what, ask(index))

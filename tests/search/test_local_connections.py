@@ -1,5 +1,6 @@
 """The connections of a local index: few, whatever the number of threads, and closed when the last call has ended."""
 
+import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from kenthash.cli import app
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index
 from kenthash.search.local.local_engine import IDLE, LocalEngine
 from kenthash.search.local.schema import READ_CACHE_KIB
+from kenthash.search.local.sqlite import sqlite3
 
 CODES = np.random.default_rng(0).integers(0, 256, (50, 8), np.uint8)
 IDS = [f"{i:02}" for i in range(50)]
@@ -74,8 +78,7 @@ def test_a_call_under_way_ends_well_though_the_index_is_closed(path: Path) -> No
     engine = LocalEngine.open(path)
     with engine.connections.connection() as store:
         engine.close()
-        with store.writing() as connection:
-            connection.execute("INSERT INTO notes VALUES ('late', 'but whole')")
+        store.set_note("late", "but whole")
         with pytest.raises(UsageError, match=r"x\.kh: the index is closed"):
             engine.notes()
     assert descriptors(path) == 0
@@ -111,3 +114,15 @@ def test_connections_take_little_memory(tmp_path: Path) -> None:
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_old_sqlite_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where pysqlite3 was built from source, with what the system has."""
+    Index.create(tmp_path / "x.kh", 64).close()
+    command = ["index", "stats", "--index", str(tmp_path / "x.kh")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0 and sqlite3.sqlite_version in result.stdout and not result.stderr
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.40.1")
+    result = CliRunner().invoke(app, [*command, "--json"])
+    assert json.loads(result.stdout)["details"]["SQLite"] == "3.40.1"
+    assert result.stderr.startswith("warning: SQLite 3.40.1 can lose changes") and result.stderr.count("\n") == 1

@@ -1,6 +1,7 @@
-"""Indexes written by earlier versions open and answer. `index-0.1.0.zip` holds one as version 0.1.0 left it, without
-texts, and `index-schema-2.zip` one of the last version before `id_order`, with texts. In both, 200 items were
-compacted, then 20 removed, 10 replaced and 100 added."""
+"""Indexes written by earlier versions open and answer, and each release adds its own. `index-0.1.0.zip` holds one as
+version 0.1.0 left it, without texts, `index-schema-2.zip` one of the last version before `id_order`, with texts, and
+`index-0.2.0.zip` one of version 0.2.0, with texts, words and checksums. In each, 200 items were compacted, then 20
+removed, 10 replaced and 100 added."""
 
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from brute_force import Metadata, Reference, agree
 
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index, add_texts
+from kenthash.search.local.verify import verify_index
 
 CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
 
@@ -27,6 +29,7 @@ def test_an_index_of_version_0_1_0(tmp_path: Path) -> None:
             agree(index, reference, CODES[::60], k=7, filter="labels has 'dog'", true_of=lambda e: bool(e["labels"]))
             index.compact()
             agree(index, reference, CODES[::60], k=20)
+    assert verify_index(tmp_path / "old.kh").healthy
 
 
 def test_an_index_of_version_0_1_0_gets_texts(tmp_path: Path) -> None:
@@ -64,3 +67,23 @@ def test_an_index_of_schema_2(tmp_path: Path) -> None:
         assert index.search_texts(CODES[70:71], k=1)[0].ids != ["é070"]  # which has no code of its new text
         with pytest.raises(DataError, match="'é0705' is in the index already"):
             index.add(["é0705"], CODES[:1])
+
+
+def test_an_index_of_version_0_2_0(tmp_path: Path) -> None:
+    shutil.unpack_archive(Path(__file__).with_name("index-0.2.0.zip"), tmp_path)
+    path, ids = tmp_path / "old.kh", [f"é{i:03}" for i in range(300)]
+    entries: list[Metadata] = [{"n": i, "text": f"number {i}"} for i in range(300)]
+    reference = Reference()
+    reference.put(ids[20:], CODES[20:], entries[20:])
+    report = verify_index(path)
+    assert report.healthy and (report.items, report.texts, report.code_files) == (280, 280, 2), report
+    with Index.open(path) as index:
+        assert index.list_ids() == ids[20:] and index.notes()["model"] == "m"
+        assert agree(index, reference, CODES[::60], k=300) == 5 * 280
+        assert index.search_texts(CODES[70:71], k=1)[0].texts == ["number 70"]
+        assert index.match_words("number 77") == ["é077"]
+        index.upsert(ids[70:71], CODES[:1], entries[:1])
+        reference.put(ids[70:71], CODES[:1], entries[:1])
+        index.compact()
+        agree(index, reference, CODES[::60], k=300)
+    assert verify_index(path).items == 280

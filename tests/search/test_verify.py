@@ -72,7 +72,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], bool]] = {  # what it is 
     "a code file cut short": ("code file", lambda f: write_cut(code_file(f, "items")), True),
     "a code file gone": ("code file", lambda f: code_file(f, "items").unlink(), True),
     "a code file of texts gone": ("code file of texts", lambda f: code_file(f, "texts").unlink(), True),
-    "codes of the store swapped": ("code file", swap_codes, True),
+    "codes of the store swapped": ("items", swap_codes, False),
     "an id missing in the order": ("order of ids", lambda f: sql(f, CUT_ORDER), True),
     "a text without an item": ("texts", lambda f: sql(f, "UPDATE texts SET item = 99999 WHERE row = 700"), True),
     "a text too many": ("texts", lambda f: sql(f, "INSERT INTO texts(item, number, code) VALUES (50, 1, x'00')"), True),

@@ -314,7 +314,7 @@ def test_private_keys_are_no_filters(client: httpx.Client) -> None:
     """By comparisons the path of a picture could be read out, character by character."""
     for filter in ("path > '/home'", 'not (year = 1 or "path" is null)', "digest in ('a')", "size = 1", "mtime < 9e9"):
         answer = client.post("/search", json={"id": name(0), "filter": filter})
-        assert "describes a file of the server" in problem(answer, 422, "invalid")
+        assert "describes a file where the index is" in problem(answer, 422, "invalid")
     assert client.post("/search", json={"id": name(0), "filter": "paths = 'a' or year = 1"}).status_code == 200
 
 

@@ -272,9 +272,12 @@ def stats(index: str | None = INDEX, as_json: bool = JSON) -> None:
     """Items, bits, bytes on disk, and the model that the codes come from."""
     from kenthash.search import Index
     from kenthash.search.folders.own_index import given_or_own_index
+    from kenthash.search.local.sqlite import SAFE_VERSION, old_version_warning
 
     with Index.open(given_or_own_index(index)) as opened:
         figures, notes = asdict(opened.stats()), opened.notes()
+    if warning := old_version_warning(figures["details"].get("SQLite", SAFE_VERSION)):
+        typer.echo(f"warning: {warning}", err=True)
     if as_json:
         typer.echo(json.dumps({**figures, "notes": notes}))
         return

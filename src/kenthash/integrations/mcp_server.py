@@ -18,12 +18,13 @@ from kenthash.api import hasher_of, search_index
 from kenthash.data.pictures import open_picture
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import Index
+from kenthash.search.filters import parse
 from kenthash.search.folders.roots import Roots
+from kenthash.search.metadata import PRIVATE_KEYS, check_public
 
 SIDE = 512  # pixels of a picture that is shown
 MOST = 100  # hits of one search
 NONE: list[str] = []
-OWN_KEYS = ("size", "mtime", "digest", "fingerprint")  # metadata for kenthash itself
 
 
 def make_server(index: Index, model: Path | None = None) -> "MCPServer[Any]":
@@ -40,6 +41,8 @@ def make_server(index: Index, model: Path | None = None) -> "MCPServer[Any]":
     def hits_of(query: str | Path, k: int, filter: str, plus: list[str], without: list[str]) -> list[dict[str, Any]]:
         if not 1 <= k <= MOST:
             raise UsageError(f"k = {k}: must be from 1 to {MOST}")
+        if filter:
+            check_public(parse(filter))
         answer = search_index(index, query, k=k, filter=filter or None, plus=plus, without=without, model=hasher)
         roots = Roots(index)  # which may have changed since the last call
         return [
@@ -97,7 +100,7 @@ def _reported_errors() -> Iterator[None]:
 
 def _describe(roots: Roots, id: str, metadata: dict[str, Any]) -> dict[str, Any]:
     path = roots.path_of(id, metadata)
-    own_metadata = {key: value for key, value in metadata.items() if key not in OWN_KEYS}
+    own_metadata = {key: value for key, value in metadata.items() if key not in PRIVATE_KEYS}
     return {"path": None if path is None else str(path), "metadata": own_metadata}
 
 

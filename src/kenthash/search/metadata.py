@@ -14,18 +14,27 @@ from typing import Any, overload
 
 import numpy as np
 
-from kenthash.errors import DataError
+from kenthash.errors import DataError, UsageError
 from kenthash.files import HALF
 from kenthash.search.engine import Metadata
-from kenthash.search.filters import UNENCODABLE
+from kenthash.search.filters import UNENCODABLE, Filter, keys_of
 
 MAX_ID = 1024  # characters
 MAX_KEY = 128  # characters of a metadata key
 MAX_METADATA = 1 << 16  # bytes of an item's metadata as JSON
 CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")  # also line ends and surrogates
 FORBIDDEN = re.compile(CONTROL.pattern + r'|["\\]')  # in a key
+# Kept by `index add` for itself. Who may ask but not look at the files (a request, an assistant) neither sees nor sets
+# them, and does not filter by them: a path could be read out, one comparison after another.
+PRIVATE_KEYS = ("path", "size", "mtime", "digest", "fingerprint")
 
 _write = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def check_public(where: Filter) -> None:
+    """Refuse a filter by private keys."""
+    if private := sorted(keys_of(where) & set(PRIVATE_KEYS)):
+        raise UsageError(f"filter: {private[0]} describes a file where the index is, by which nobody can filter here")
 
 
 def check_id(name: str) -> None:

@@ -29,8 +29,6 @@ from kenthash.service.errors import ApiError, Overloaded
 
 T = TypeVar("T")
 
-# Of metadata: kept by `index add`, not shown, not set by requests.
-PRIVATE_KEYS = ("path", "size", "mtime", "digest", "fingerprint")
 MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif", "BMP": "image/bmp",
                "TIFF": "image/tiff", "AVIF": "image/avif", "HEIF": "image/heif"}  # fmt: skip
 UNREADABLE = "the picture can no longer be opened: update the index with `kenthash index add`"

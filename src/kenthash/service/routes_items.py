@@ -11,9 +11,9 @@ from starlette.responses import FileResponse, Response
 from kenthash.codes import Codes, pack
 from kenthash.search import Item
 from kenthash.search.engine import Metadata, coded_texts
-from kenthash.search.metadata import CONTROL, MAX_ID
+from kenthash.search.metadata import CONTROL, MAX_ID, PRIVATE_KEYS
 from kenthash.service.errors import ApiError, error_responses
-from kenthash.service.pictures import PRIVATE_KEYS, ServedPicture, served_picture
+from kenthash.service.pictures import ServedPicture, served_picture
 from kenthash.service.schemas import ItemAnswer, JsonOrForm, NewItem, NewItemForm
 from kenthash.service.state import OpenIndex, Service, service_of
 

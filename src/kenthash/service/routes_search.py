@@ -16,11 +16,11 @@ from kenthash.codes import pack
 from kenthash.errors import UsageError
 from kenthash.search.answer import CLOSE, Answer, NoRelevance, Query, ScoredHit, answer_query
 from kenthash.search.engine import texts_of
-from kenthash.search.filters import Filter, keys_of, parse
+from kenthash.search.filters import Filter, parse
 from kenthash.search.index import MAX_K, NO_TEXTS
+from kenthash.search.metadata import check_public
 from kenthash.service.encoding import Output
 from kenthash.service.errors import ApiError, error_responses
-from kenthash.service.pictures import PRIVATE_KEYS
 from kenthash.service.routes_items import get_item, public
 from kenthash.service.schemas import Answer as AnswerBody
 from kenthash.service.schemas import JsonOrForm, SearchForm, SearchOptions, SearchQuery
@@ -84,10 +84,9 @@ def _check(current: OpenIndex, options: SearchOptions) -> Filter | None:
         return None
     try:
         where = parse(options.filter)
+        check_public(where)
     except UsageError as error:
         raise ApiError("invalid", str(error)) from error
-    if private := sorted(keys_of(where) & set(PRIVATE_KEYS)):  # a path could be read out, one comparison after another
-        raise ApiError("invalid", f"filter: {private[0]} describes a file of the server, by which nobody can filter")
     return where
 
 

@@ -23,9 +23,8 @@ from starlette.formparsers import MultiPartException
 
 from kenthash.errors import DataError
 from kenthash.search.filters import MAX_LENGTH
-from kenthash.search.metadata import MAX_ID, check_metadata
+from kenthash.search.metadata import MAX_ID, PRIVATE_KEYS, check_metadata
 from kenthash.service.errors import ApiError, invalid
-from kenthash.service.pictures import PRIVATE_KEYS
 
 MAX_TEXT = 2000  # characters of a query
 MAX_PAGE = 100  # hits of an answer

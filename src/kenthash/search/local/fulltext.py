@@ -97,14 +97,14 @@ def _last_row(store: Store) -> int:
 
 def _insert(store: Store, table: str, after: int, last: int) -> None:
     rows = store.connection.execute(
-        "SELECT row, id, metadata FROM items WHERE row > ? AND row <= ? ORDER BY row", (after, last)
+        "SELECT row, id, metadata, code FROM items WHERE row > ? AND row <= ? ORDER BY row", (after, last)
     )
     while part := rows.fetchmany(ROWS):
-        store.check_strings([id for _, id, _ in part])
-        entries = store.parse_metadata([entry for _, _, entry in part])
+        store.checked_codes(part)
+        entries = store.parse_metadata([entry for _, _, entry, _ in part])
         store.connection.executemany(
             f"INSERT INTO {table}(rowid, body) VALUES (?, ?)",
-            [(row, words_of(id, entry)) for (row, id, _), entry in zip(part, entries, strict=True)],
+            [(row, words_of(id, entry)) for (row, id, *_), entry in zip(part, entries, strict=True)],
         )
 
 
@@ -114,5 +114,5 @@ def matching(store: Store, text: str, limit: int) -> list[str]:
     if not words or sqlite3.sqlite_version_info < NEEDED or not exists(store):
         return []
     query = " ".join(f'"{word}"*' for word in words)
-    select = "SELECT id FROM items WHERE row IN (SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?)"
-    return store.check_strings([id for (id,) in store.connection.execute(select, (query, limit))])
+    which = "WHERE row IN (SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?)"
+    return list(store.checked_ids(store.connection, which, (query, limit)).values())

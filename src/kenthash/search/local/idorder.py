@@ -1,9 +1,11 @@
-"""The order of ids in the SQLite file of a local index: which row has which id, at 5 bytes per item.
+"""The order of ids in the SQLite file of a local index: which row has which id, at 3 bytes per item up to row
+16,777,215 and 4 beyond.
 
 An index of SQLite's own would hold every id a second time. This one holds rows only: the table `id_order` has blocks of
-up to SIZE rows in the order of their ids, each under a key that is not greater than the first of these ids and greater
-than the last id of the block before. To find an id is to find its block by the key, and then its row by bisection, with
-the ids that the table `items` holds. In effect the blocks are the leaves of a B-tree whose keys are kept elsewhere.
+up to SIZE rows in the order of their ids, each in as many bytes as the largest of them needs, then that number, then a
+checksum. The key of a block is not greater than the first of these ids and greater than the last id of the block
+before. To find an id is to find its block by the key, and then its row by bisection, with the ids that the table
+`items` holds. In effect the blocks are the leaves of a B-tree whose keys are kept elsewhere.
 
 A block that grows too large is cut in equal parts; only where ids come in ascending order do blocks stay full. `repack`
 makes all of them full again.
@@ -11,21 +13,23 @@ makes all of them full again.
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kenthash.search.local.seals import SEAL, block_seal
 from kenthash.search.local.sqlite import sqlite3
 
 SIZE = 128  # rows of a block
-ROW = 5  # bytes
 FEW = 16  # ids for which a block is bisected; for more, all of its ids are read
 MAX_READ = 1 << 16  # ids held in memory
 FULL = 0.8  # share of SIZE that blocks hold on average, below which they are repacked
 DIFFER = "its order of ids and its items differ"
 
+COUNT = (  # the byte before the checksum is the number of bytes per row
+    f"SELECT total((length(rows) - {SEAL} - 1) / CAST(hex(substr(rows, -{SEAL} - 1, 1)) AS INTEGER)) FROM id_order"
+)
 BLOCK_OF = "SELECT first, rows FROM id_order WHERE first <= ? ORDER BY first DESC LIMIT 1"
 NEXT_BLOCK = "SELECT first FROM id_order WHERE first > ? ORDER BY first LIMIT 1"
 
@@ -44,28 +48,24 @@ class IdOrder:
 
     def rows(self) -> NDArray[np.int64]:
         """All rows, in the order of their ids."""
-        blobs = self.connection.execute("SELECT rows FROM id_order ORDER BY first")
-        return np.concatenate([np.empty(0, np.int64), *(self._unpacked(blob) for (blob,) in blobs)])
+        blocks = self.connection.execute("SELECT first, rows FROM id_order ORDER BY first")
+        return np.concatenate([np.empty(0, np.int64), *(_unpacked(first, blob) for first, blob in blocks)])
 
     def count(self) -> int:
-        (size,) = self.connection.execute("SELECT total(length(rows)) FROM id_order").fetchone()
-        return int(size) // ROW
+        (size,) = self.connection.execute(COUNT).fetchone()
+        return int(size)
 
-    def ids_after(self, after: str, limit: int) -> list[str]:
-        """Up to `limit` ids that come after `after`, in order."""
+    def rows_after(self, after: str, limit: int) -> list[int]:
+        """The rows of up to `limit` ids that come after `after`, in order."""
         first, rows = self._block_of(after)
         rows = rows[self._place(rows, after) :]
         skipped = int(bool(rows) and self._id_of(rows[0]) == after)
-        for (blob,) in self.connection.execute("SELECT rows FROM id_order WHERE first > ? ORDER BY first", (first,)):
+        following = "SELECT first, rows FROM id_order WHERE first > ? ORDER BY first"
+        for key, blob in self.connection.execute(following, (first,)):
             if len(rows) >= skipped + limit:
                 break
-            rows += self._unpacked(blob).tolist()
-        rows = rows[skipped : skipped + limit]
-        self._read_ids(rows)
-        names = [self._ids[row] for row in rows]
-        if any(name <= before for before, name in pairwise([after, *names])):
-            raise sqlite3.DatabaseError(DIFFER)
-        return names
+            rows += _unpacked(key, blob).tolist()
+        return rows[skipped : skipped + limit]
 
     def locate(self, ids: Sequence[str]) -> dict[str, int]:
         """The rows of those of the ids that exist."""
@@ -82,6 +82,11 @@ class IdOrder:
                 if place < len(rows) and self._id_of(rows[place]) == name:
                     located[name] = rows[place]
         return located
+
+    def blocks_of(self, ids: Iterable[str]) -> Iterator[list[int]]:
+        """The rows of each block that ids belong to, whether they exist or not."""
+        for _, rows, _ in self._by_block(sorted(ids)):
+            yield rows
 
     def put(self, ids: Sequence[str], rows: Sequence[int]) -> None:
         """Put rows in, whose ids are new and in order. The table `items` holds them already."""
@@ -144,10 +149,8 @@ class IdOrder:
             start = end
 
     def _block_of(self, name: str) -> tuple[str, list[int]]:
-        first, blob = self.connection.execute(BLOCK_OF, (name,)).fetchone() or ("", b"")
-        if not isinstance(first, str):
-            raise sqlite3.DatabaseError("its order of ids is not readable")
-        return first, self._unpacked(blob).tolist()
+        block = self.connection.execute(BLOCK_OF, (name,)).fetchone()
+        return (block[0], _unpacked(*block).tolist()) if block else ("", [])
 
     def _next_first(self, first: str) -> str | None:
         following = self.connection.execute(NEXT_BLOCK, (first,)).fetchone()
@@ -158,8 +161,8 @@ class IdOrder:
         starts = range(0, max(len(rows), 1), size)
         self._read_ids([rows[start] for start in starts[1:]])
         keys = [first, *(self._id_of(rows[start]) for start in starts[1:])]
-        blobs = (_packed(rows[start : start + size]) for start in starts)
-        self.connection.executemany("INSERT OR REPLACE INTO id_order VALUES (?, ?)", zip(keys, blobs, strict=True))
+        blocks = ((key, _packed(key, rows[start : start + size])) for key, start in zip(keys, starts, strict=True))
+        self.connection.executemany("INSERT OR REPLACE INTO id_order VALUES (?, ?)", blocks)
 
     def _place(self, rows: list[int], name: str) -> int:
         return bisect_left(rows, name, key=self._id_of)
@@ -182,13 +185,22 @@ class IdOrder:
         if not all(type(self._ids.get(row)) is str for row in missing):
             raise sqlite3.DatabaseError(DIFFER)
 
-    def _unpacked(self, blob: object) -> NDArray[np.int64]:
-        if not isinstance(blob, bytes) or len(blob) % ROW:
-            raise sqlite3.DatabaseError("its order of ids is not readable")
-        padded = np.zeros((len(blob) // ROW, 8), np.uint8)
-        padded[:, :ROW] = np.frombuffer(blob, np.uint8).reshape(-1, ROW)
-        return padded.view("<i8")[:, 0]
+
+def _unpacked(first: object, blob: object) -> NDArray[np.int64]:
+    """The rows of a block, whose key is `first`."""
+    if not (isinstance(first, str) and isinstance(blob, bytes) and len(blob) > SEAL):
+        raise sqlite3.DatabaseError("its order of ids is not readable")
+    content = blob[:-SEAL]
+    if blob[-SEAL:] != block_seal(first, content):
+        raise sqlite3.DatabaseError("its order of ids does not match its checksums")
+    width = content[-1]
+    padded = np.zeros((len(content[:-1]) // width, 8), np.uint8)
+    padded[:, :width] = np.frombuffer(content[:-1], np.uint8).reshape(-1, width)
+    return padded.view("<i8")[:, 0]
 
 
-def _packed(rows: list[int]) -> bytes:
-    return np.array(rows, "<i8").view(np.uint8).reshape(-1, 8)[:, :ROW].tobytes()
+def _packed(first: str, rows: list[int]) -> bytes:
+    width = max(1, -(-max(rows, default=0).bit_length() // 8))
+    numbers = np.array(rows, "<i8").view(np.uint8).reshape(-1, 8)
+    content = numbers[:, :width].tobytes() + bytes([width])
+    return content + block_seal(first, content)

@@ -11,6 +11,7 @@ from kenthash.files import sync_folder
 from kenthash.search.engine import NoSuchIndex
 from kenthash.search.filters import NearPlace
 from kenthash.search.local.idorder import IdOrder
+from kenthash.search.local.seals import item_seal, notes_seal, text_seal
 from kenthash.search.local.sqlite import sqlite3
 
 APPLICATION = 0x6B656E74  # "kent" in SQLite's header: marks the files of kenthash
@@ -42,8 +43,9 @@ MIGRATIONS = (
     """,
     "CREATE TABLE notes(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
     "CREATE TABLE id_order(first TEXT PRIMARY KEY, rows BLOB NOT NULL) WITHOUT ROWID;",  # filled by `_migrate`
+    "",  # checksums (see `seals`), by `_seal_all`
 )
-ID_ORDER = 3  # the first version with that table
+NOTES_SEAL = "notes checksum"  # in `about`
 
 
 def create_file(path: Path, about: Mapping[str, str | int]) -> None:
@@ -174,8 +176,7 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
         for step in MIGRATIONS[version:]:
             for statement in step.split(";"):
                 connection.execute(statement)
-        if version < ID_ORDER:
-            IdOrder(connection).rebuild()
+        _seal_all(connection)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except sqlite3.OperationalError as error:
@@ -184,6 +185,20 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
         raise KenthashError(
             f"{path}: written by an older kenthash and read-only here: open it once where it can be changed"
         ) from error
+
+
+def _seal_all(connection: sqlite3.Connection) -> None:
+    """Put checksums to all that an index of an earlier version holds."""
+    connection.create_function("item_seal", 4, item_seal, deterministic=True)
+    connection.create_function("text_seal", 4, text_seal, deterministic=True)
+    # `||` makes text of them, which the cast takes back, byte by byte.
+    seal = "UPDATE {0} SET code = CAST(code || {1} AS BLOB)"
+    connection.execute(seal.format("items", "item_seal(row, id, metadata, code)"))
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'texts'").fetchall():
+        connection.execute(seal.format("texts", "text_seal(row, item, number, code)"))
+    IdOrder(connection).rebuild()
+    notes = dict(connection.execute("SELECT key, value FROM notes"))
+    connection.execute("INSERT INTO about VALUES (?, ?)", (NOTES_SEAL, notes_seal(notes)))
 
 
 def _check_exists(path: Path) -> None:

@@ -121,7 +121,7 @@ class Searcher:
                 raise self._disagreement(store, state, f"there is no item in row {error}") from error
             names = [name for _, name, _, _ in hits]
             distances = np.array([distance for distance, _, _, _ in hits], np.int64)
-            packed = np.frombuffer(store.join_codes([code for *_, code in hits]), np.uint8)
+            packed = np.frombuffer(b"".join(code for *_, code in hits), np.uint8)
             codes = packed.reshape(-1, store.code_bits // 8)
             wrong = np.flatnonzero(queries.distances(q, codes) != distances)
             if len(wrong):

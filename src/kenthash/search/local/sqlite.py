@@ -16,4 +16,17 @@ if TYPE_CHECKING:
 else:
     from pysqlite3 import dbapi2 as sqlite3
 
-__all__ = ["sqlite3"]
+__all__ = ["old_version_warning", "sqlite3"]
+
+SAFE_VERSION = "3.51.3"
+
+
+def old_version_warning(version: str) -> str | None:
+    """One line where a version can lose committed changes: pysqlite3 that was built here has the SQLite that was found,
+    whichever that is."""
+    if tuple(map(int, version.split("."))) >= tuple(map(int, SAFE_VERSION.split("."))):
+        return None
+    return (
+        f"SQLite {version} can lose changes where several processes write to an index (before {SAFE_VERSION}): "
+        "`pip install --force-reinstall --only-binary pysqlite3 pysqlite3`"
+    )

@@ -10,13 +10,16 @@ and the rows of removed items are listed in `removed`. So a cache that knows up 
 
 The codes of texts are in tables of their own (`TextStore`), which are created when the first texts get codes, so that a
 file without texts stays as it was.
+
+SQLite does not notice a changed letter or bit, so rows have checksums of ours (`seals`), which are compared whenever a
+row is read out. What SQLite itself looks through, for a filter or to count labels, is compared by `verify` only.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +42,9 @@ from kenthash.search.filters import (
     Or,
     kind,
 )
-from kenthash.search.local.idorder import IdOrder
+from kenthash.search.local.idorder import DIFFER, IdOrder
 from kenthash.search.local.schema import (
+    NOTES_SEAL,
     READ_CACHE_KIB,
     READ_ONLY,
     WRITE_CACHE_KIB,
@@ -51,17 +55,19 @@ from kenthash.search.local.schema import (
     file_identity,
     open_file,
 )
+from kenthash.search.local.seals import item_seal, notes_seal, text_seal
 from kenthash.search.local.sqlite import sqlite3
 from kenthash.search.metadata import JsonMetadata
 from kenthash.search.photo_counts import CELLS_PER_DEGREE, MONTH, PhotoGroup
 
 FORMS = ("fast", "compact", "scan")
+NOT_AS_WRITTEN = "does not match its checksum"
 REPLACED = "another index has taken the place of the one opened: open it again"
 INSERT_ROWS = 128  # rows inserted by one statement
 READ_ROWS = 2048  # rows read as one value, which SQLite limits to 10^9 bytes; metadata have 2^16 at most
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)  # raised by values that kenthash did not write
 MARK = "SELECT (SELECT seq FROM sqlite_sequence WHERE name = ?), (SELECT seq FROM sqlite_sequence WHERE name = ?)"
-ITEMS_OF_ROWS = (
+ITEMS_OF_ROWS = (  # `code` with its checksum
     "SELECT json_group_array(json_array(row, id, metadata, hex(code))) FROM items "
     "WHERE row IN (SELECT value FROM json_each(?))"
 )
@@ -106,7 +112,8 @@ TEXT_TABLES = (
 TEXTS_AND_ITEMS = "texts JOIN items ON items.row = texts.item"
 TEXT_ID = "items.id || char(0) || texts.number"
 TEXTS_OF_ROWS = (
-    "SELECT json_group_array(json_array(texts.row, items.id, texts.number, metadata, hex(texts.code))) "
+    "SELECT json_group_array(json_array(texts.row, items.row, items.id, texts.number, metadata, hex(texts.code), "
+    "hex(items.code))) "
     f"FROM {TEXTS_AND_ITEMS} WHERE texts.row IN (SELECT value FROM json_each(?))"
 )
 
@@ -124,9 +131,9 @@ class Store:
 
     code_suffix = ".codes"  # the end of the names of code files
     counters = ("items", "removed")  # the tables whose sequence numbers are the mark
-    select_removed = "SELECT row FROM removed WHERE seq > ?"
-    select_added = "SELECT row, id, code FROM items WHERE row > ? ORDER BY row"
-    select_by_row = "SELECT row, code FROM items ORDER BY row"
+    select_removed = "SELECT row, EXISTS(SELECT 1 FROM items WHERE row = removed.row) FROM removed WHERE seq > ?"
+    select_added = "SELECT row, id, metadata, code FROM items WHERE row > ? ORDER BY row"
+    select_by_row = "SELECT row, id, metadata, code FROM items ORDER BY row"
     select_where = "SELECT row FROM items WHERE"
 
     def __init__(self, path: Path, connection: sqlite3.Connection, unchanged_since: FileIdentity | None = None) -> None:
@@ -238,9 +245,10 @@ class Store:
         order = sorted(range(len(ids)), key=ids.__getitem__)
         texts = metadata.texts if isinstance(metadata, JsonMetadata) else [_json(entry) for entry in metadata]
         first = self.mark().row + 1
+        blobs = [blobs[i] + item_seal(row, ids[i], texts[i], blobs[i]) for row, i in enumerate(order, first)]
         even = len(order) // INSERT_ROWS * INSERT_ROWS
         for size, start, part in ((INSERT_ROWS, first, order[:even]), (1, first + even, order[even:])):
-            values = ((row, ids[i], blobs[i], texts[i]) for row, i in enumerate(part, start))
+            values = ((row, ids[i], blobs[row - first], texts[i]) for row, i in enumerate(part, start))
             statement = "INSERT INTO items(row, id, code, metadata) VALUES " + ", ".join(["(?, ?, ?, ?)"] * size)
             self.connection.executemany(statement, _batched(chain.from_iterable(values), 4 * size))
         self.ids.put([ids[i] for i in order], range(first, first + len(ids)))
@@ -253,13 +261,13 @@ class Store:
     def get(self, ids: Sequence[str]) -> list[Item | None]:
         with self.reading() as connection:
             located = self.ids.locate(ids)
-            select = f"SELECT row, code, metadata FROM items WHERE {LISTED_ROW}"
+            select = f"SELECT row, id, metadata, code FROM items WHERE {LISTED_ROW}"
             rows = connection.execute(select, (_json_list(located.values()),)).fetchall()
-        entries = self.parse_metadata([entry for _, _, entry in rows])
-        self.join_codes([code for _, code, _ in rows])
-        items = {
-            row: (np.frombuffer(code, np.uint8), entry) for (row, code, _), entry in zip(rows, entries, strict=True)
-        }
+            for block in self.ids.blocks_of(set(ids) - located.keys()):  # an id that was changed misleads the others
+                self.checked_ids(connection, f"WHERE {LISTED_ROW}", (_json_list(block),))
+        codes = np.frombuffer(self.checked_codes(rows), np.uint8).reshape(len(rows), self.code_bits // 8)
+        entries = self.parse_metadata([entry for _, _, entry, _ in rows])
+        items = {row: (code, entry) for (row, *_), code, entry in zip(rows, codes, entries, strict=True)}
         return [Item(name, *items[located[name]]) if located.get(name) in items else None for name in ids]
 
     def parse_metadata(self, texts: Sequence[str]) -> list[Metadata]:
@@ -272,15 +280,40 @@ class Store:
             raise damaged(self.path, "metadata that are no JSON object")
         return entries
 
-    def join_codes(self, codes: Sequence[bytes]) -> bytes:
-        """Codes as one string of bytes; each must have the right length."""
-        if not _all(bytes, codes) or set(map(len, codes)) - {self.code_bits // 8}:
-            raise damaged(self.path, f"a code that does not have {self.code_bits} bits")
-        return b"".join(codes)
+    def checked_codes(self, rows: Sequence[tuple[int, str, str, bytes]]) -> bytes:
+        """The codes of items as one string of bytes, without their checksums, which are compared. `rows` have row, id,
+        metadata as JSON and code with checksum."""
+        return b"".join(self.checked_code(*row) for row in rows)
+
+    def checked_code(self, row: int, id: str, metadata: str, code: bytes) -> bytes:
+        try:
+            bare = code[: self.code_bits // 8]
+            if code[len(bare) :] == item_seal(row, id, metadata, bare):
+                return bare
+        except UNREADABLE:  # the values are of other types
+            pass
+        raise damaged(self.path, f"the item in row {row}, {str(id)[:40]!r}, {NOT_AS_WRITTEN}")
 
     def list_ids(self, after: str, limit: int) -> list[str]:
-        with self.reading():
-            return self.ids.ids_after(after, limit)
+        with self.reading() as connection:
+            rows = self.ids.rows_after(after, limit)
+            names: list[str] = []
+            for start in range(0, len(rows), READ_ROWS):
+                part = rows[start : start + READ_ROWS]
+                items = self.checked_ids(connection, f"WHERE {LISTED_ROW}", (_json_list(part),))
+                if len(items) < len(part):
+                    raise damaged(self.path, DIFFER)
+                names += [items[row] for row in part]
+        if any(name <= before for before, name in pairwise([after, *names])):
+            raise damaged(self.path, DIFFER)
+        return names
+
+    def checked_ids(self, connection: sqlite3.Connection, which: str, parameters: Sequence[object]) -> dict[int, str]:
+        """Ids by row, in the order of rows."""
+        select = f"SELECT row, id, metadata, code FROM items {which} ORDER BY row"
+        rows = connection.execute(select, parameters).fetchall()
+        self.checked_codes(rows)
+        return {row: id for row, id, _, _ in rows}
 
     def check_strings(self, names: list[str]) -> list[str]:
         if not _all(str, names):
@@ -318,13 +351,15 @@ class Store:
         connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
 
     def removed_since(self, removal: int) -> NDArray[np.int64]:
-        return self._rows(self.connection.execute(self.select_removed, (removal,)))
+        removed = self.connection.execute(self.select_removed, (removal,)).fetchall()
+        if any(exists for _, exists in removed):
+            raise damaged(self.path, "a row is listed as removed, but there")
+        return self._rows((row for row, _ in removed))
 
     def added_since(self, row: int) -> tuple[list[int], list[str], bytes]:
         """Rows, ids and codes of the items that were added after a row and are not removed, in the order of rows."""
         added = self.connection.execute(self.select_added, (row,)).fetchall()
-        names = self.check_strings([name for _, name, _ in added])
-        return [number for number, _, _ in added], names, self.join_codes([code for _, _, code in added])
+        return [number for number, *_ in added], [name for _, name, *_ in added], self.checked_codes(added)
 
     def rows_by_id(self) -> NDArray[np.int64]:
         """All rows in the order of ids."""
@@ -334,11 +369,11 @@ class Store:
         """Rows and codes of all items in the order of rows, `chunk` at a time."""
         reader = self.connection.execute(self.select_by_row)
         while part := reader.fetchmany(chunk):
-            yield np.array([row for row, _ in part], np.int64), self.join_codes([code for _, code in part])
+            yield np.array([row for row, *_ in part], np.int64), self.checked_codes(part)
 
-    def _rows(self, cursor: sqlite3.Cursor) -> NDArray[np.int64]:
+    def _rows(self, numbers: Iterable[int]) -> NDArray[np.int64]:
         try:
-            rows = np.fromiter((row for (row,) in cursor), np.int64)
+            rows = np.fromiter(numbers, np.int64)
         except UNREADABLE as error:
             raise damaged(self.path, f"a row: {error}") from error
         if len(rows) and rows.min() < 0:
@@ -352,26 +387,39 @@ class Store:
         for start in range(0, len(rows), READ_ROWS):
             (text,) = self.connection.execute(ITEMS_OF_ROWS, (_json_list(rows[start : start + READ_ROWS]),)).fetchone()
             try:
-                part = json.loads(text)
-                items.update((row, (name, entry, bytes.fromhex(code))) for row, name, entry, code in part)
+                part = [(row, id, entry, bytes.fromhex(code)) for row, id, entry, code in json.loads(text)]
             except UNREADABLE as error:
                 raise damaged(self.path, error) from error
-            self.check_strings([name for _, name, _, _ in part])
+            items.update((row[0], (row[1], row[2], self.checked_code(*row))) for row in part)
         return items
 
     def rows_matching(self, filter: Filter) -> NDArray[np.int64]:
         """The rows for which a filter is true."""
         text, parameters = condition(filter)
-        return self._rows(self.connection.execute(f"{self.select_where} {text}", parameters))
+        return self._rows(row for (row,) in self.connection.execute(f"{self.select_where} {text}", parameters))
 
     def notes(self) -> dict[str, str]:
+        with self.reading():
+            return self.checked_notes()
+
+    def checked_notes(self) -> dict[str, str]:
+        """The notes in the current transaction."""
+        notes = self._notes()
+        if notes_seal(notes) != self.about(NOTES_SEAL):
+            raise damaged(self.path, f"a note {NOT_AS_WRITTEN}")
+        return notes
+
+    def _notes(self) -> dict[str, str]:
         pairs = self.connection.execute("SELECT key, value FROM notes").fetchall()
         self.check_strings([text for pair in pairs for text in pair])
         return dict(pairs)
 
     def set_note(self, key: str, value: str) -> None:
         with self.writing() as connection:
+            self.checked_notes()  # a new checksum must not cover damage
             connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
+            seal = notes_seal(self._notes())
+            connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (NOTES_SEAL, seal))
 
     def close(self) -> None:
         self.connection.close()
@@ -387,11 +435,14 @@ class TextStore(Store):
 
     code_suffix = ".texts.codes"
     counters = ("texts", "removed_texts")
-    select_removed = "SELECT row FROM removed_texts WHERE seq > ?"
-    select_added = (
-        f"SELECT texts.row, {TEXT_ID}, texts.code FROM {TEXTS_AND_ITEMS} WHERE texts.row > ? ORDER BY texts.row"
+    select_removed = (
+        "SELECT row, EXISTS(SELECT 1 FROM texts WHERE row = removed_texts.row) FROM removed_texts WHERE seq > ?"
     )
-    select_by_row = "SELECT row, code FROM texts ORDER BY row"
+    select_added = (
+        f"SELECT texts.row, item, number, texts.code, {TEXT_ID} FROM {TEXTS_AND_ITEMS} WHERE texts.row > ? "
+        "ORDER BY texts.row"
+    )
+    select_by_row = "SELECT row, item, number, code FROM texts ORDER BY row"
     select_where = f"SELECT texts.row FROM {TEXTS_AND_ITEMS} WHERE"
 
     def __init__(self, store: Store) -> None:
@@ -417,12 +468,14 @@ class TextStore(Store):
             old = "item IN (SELECT value FROM json_each(?))"
             connection.execute(f"INSERT INTO removed_texts(row) SELECT row FROM texts WHERE {old}", (_json_list(rows),))
             connection.execute(f"DELETE FROM texts WHERE {old}", (_json_list(rows),))
+            new = (
+                (item, n, code.tobytes()) for i, item in zip(same, rows, strict=True) for n, code in enumerate(codes[i])
+            )
             connection.executemany(
-                "INSERT INTO texts(item, number, code) VALUES (?, ?, ?)",
+                "INSERT INTO texts(row, item, number, code) VALUES (?, ?, ?, ?)",
                 (
-                    (row, n, code.tobytes())
-                    for i, row in zip(same, rows, strict=True)
-                    for n, code in enumerate(codes[i])
+                    (row, item, n, code + text_seal(row, item, n, code))
+                    for row, (item, n, code) in enumerate(new, self.mark().row + 1)
                 ),
             )
 
@@ -457,13 +510,33 @@ class TextStore(Store):
         for start in range(0, len(rows), READ_ROWS):
             (text,) = self.connection.execute(TEXTS_OF_ROWS, (_json_list(rows[start : start + READ_ROWS]),)).fetchone()
             try:
-                part = json.loads(text)
-                for row, id, number, entry, code in part:
-                    texts[row] = f"{id}{SEPARATOR}{number:d}", entry, bytes.fromhex(code)
+                for row, item, id, number, entry, code, item_code in json.loads(text):
+                    bare = self.checked_text(row, item, number, bytes.fromhex(code))
+                    self.checked_code(item, id, entry, bytes.fromhex(item_code))
+                    texts[row] = f"{id}{SEPARATOR}{number:d}", entry, bare
             except UNREADABLE as error:
                 raise damaged(self.path, error) from error
-            self.check_strings([id for _, id, _, _, _ in part])
         return texts
+
+    def added_since(self, row: int) -> tuple[list[int], list[str], bytes]:
+        added = self.connection.execute(self.select_added, (row,)).fetchall()
+        codes = b"".join(self.checked_text(*text[:4]) for text in added)
+        return [text[0] for text in added], self.check_strings([text[4] for text in added]), codes
+
+    def codes_by_row(self, chunk: int) -> Iterator[tuple[NDArray[np.int64], bytes]]:
+        reader = self.connection.execute(self.select_by_row)
+        while part := reader.fetchmany(chunk):
+            yield np.array([text[0] for text in part], np.int64), b"".join(self.checked_text(*text) for text in part)
+
+    def checked_text(self, row: int, item: int, number: int, code: bytes) -> bytes:
+        """The code of a text without its checksum, which is compared."""
+        try:
+            bare = code[: self.code_bits // 8]
+            if code[len(bare) :] == text_seal(row, item, number, bare):
+                return bare
+        except UNREADABLE:
+            pass
+        raise damaged(self.path, f"the code of a text in row {row} {NOT_AS_WRITTEN}")
 
 
 def condition(term: Filter) -> tuple[str, list[Literal]]:

@@ -136,7 +136,7 @@ def _item_faults(store: Store, report: Verification) -> Iterator[str]:
                 if not isinstance(name, str):
                     raise DataError("its id is no text")
                 check_id(name)
-                store.join_codes([code])
+                store.checked_code(row, name, entry, code)
                 check_metadata(name, store.parse_metadata([entry])[0])
             except DataError as error:
                 yield f"row {row}: {error}"
@@ -167,29 +167,29 @@ def _order_faults(store: Store) -> Iterator[str]:
 
 def _text_faults(texts: TextStore, report: Verification) -> Iterator[str]:
     reader = texts.connection.execute(
-        "SELECT texts.item, items.id, items.metadata, texts.number, texts.code FROM texts "
+        "SELECT texts.item, items.id, items.metadata, texts.number, texts.code, texts.row FROM texts "
         "LEFT JOIN items ON items.row = texts.item ORDER BY texts.item, texts.number"
     )
     for item, group in groupby(reader, key=lambda text: text[0]):
         codes = list(group)
         report.texts += len(codes)
-        (_, name, entry, _, _) = codes[0]
+        (_, name, entry, *_) = codes[0]
         if name is None:
             yield f"item {item}: does not exist, but has {len(codes)} texts"
             continue
-        numbers, expected = [number for *_, number, _ in codes], len(coded_texts(texts.parse_metadata([entry])[0]))
+        numbers, expected = [number for *_, number, _, _ in codes], len(coded_texts(texts.parse_metadata([entry])[0]))
         if numbers != list(range(expected)):
             yield f"{name[:60]!r}: codes of the texts {numbers}, but it has {expected}"
         try:
-            texts.join_codes([code for *_, code in codes])
+            for *_, number, code, row in codes:
+                texts.checked_text(row, item, number, code)
         except DataError as error:
             yield f"{name[:60]!r}: {error}"
 
 
 def _note_faults(store: Store) -> Iterator[str]:
-    for key, value in store.connection.execute("SELECT key, value FROM notes"):
-        if not (isinstance(key, str) and isinstance(value, str)):
-            yield f"note {key!r}: is no text"
+    store.checked_notes()
+    yield from ()
 
 
 def _code_file_faults(store: Store) -> Iterator[str]:
