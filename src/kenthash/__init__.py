@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kenthash.api import FolderHit, search_folder, train
     from kenthash.data.pictures import BadPicture
-    from kenthash.errors import DataError, DuplicateId, KenthashError, UsageError
+    from kenthash.errors import DataError, DuplicateId, KenthashError, MissingExtra, UsageError
     from kenthash.model import Hasher
     from kenthash.search import Hits, Index, Item
     from kenthash.search.engine import NoSuchIndex
@@ -30,6 +30,7 @@ __all__ = [
     "Item",
     "KentHasher",
     "KenthashError",
+    "MissingExtra",
     "NoSuchIndex",
     "UsageError",
     "__version__",
@@ -49,6 +50,7 @@ _MODULES = {
     "Item": "kenthash.search",
     "KentHasher": "kenthash.training.estimator",
     "KenthashError": "kenthash.errors",
+    "MissingExtra": "kenthash.errors",
     "NoSuchIndex": "kenthash.search.engine",
     "UsageError": "kenthash.errors",
     "search_folder": "kenthash.api",
@@ -58,7 +60,12 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        try:
+            return getattr(import_module(_MODULES[name]), name)
+        except ModuleNotFoundError as error:  # KentHasher needs the extra `train`
+            from kenthash.errors import missing_extra
+
+            raise missing_extra(error) or error from error
     if name == "__version__":
         from importlib.metadata import version
 

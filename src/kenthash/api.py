@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kenthash.data.pictures import PictureInput
-from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError, missing_extra
 from kenthash.model.hasher import Hasher
 from kenthash.model.pretrained import best_pretrained, find_model, pretrained_folders
 from kenthash.model.relevance import Relevance
@@ -166,14 +166,10 @@ def index_folder(
     # First of all, so that neither a folder without pictures nor an encoder with other weights leaves an index behind.
     content = walk_folder(Path(folder))
     target = str(index) if index is not None else str(index_for(Path(folder)))
-    model_folder = model_to_index_with(target, model)
-    hasher = Hasher.load(model_folder, device)
+    hasher = Hasher.load(model_to_index_with(target, model), device)
     _ = hasher.encoder
     number = f"{len(content.files):,} picture{'' if len(content.files) == 1 else 's'}"
-    name = (
-        model_folder.parent.name if model_folder.name == "model" else model_folder.name
-    )  # the model of a run is below it
-    notify(f"{content.folder}: {number}, by the model {name}, into {without_password(target)}")
+    notify(f"{content.folder}: {number}, by the model {hasher.name}, into {without_password(target)}")
     with Index.open_or_create(target, *stages(hasher.bits, hasher.config.nested)) as opened:
         if not is_current(opened) and opened.list_ids(limit=1):
             notify("this index was filled by another version of kenthash: its pictures are encoded again")
@@ -227,12 +223,15 @@ def train(
         Traceback (most recent call last):
         kenthash.errors.UsageError: method 'kdhp': choose one of ...
     """
-    import torch
+    try:
+        import torch
 
-    from kenthash.encoders import check_device
-    from kenthash.training.evaluate import evaluate_run
-    from kenthash.training.recipe import find_recipe, make_recipe, read_recipe
-    from kenthash.training.train import calibrate_run, train_run
+        from kenthash.encoders import check_device
+        from kenthash.training.evaluate import evaluate_run
+        from kenthash.training.recipe import find_recipe, make_recipe, read_recipe
+        from kenthash.training.train import calibrate_run, train_run
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from error
 
     run, layers = Path(out), []
     if resume and (run / "recipe.yaml").is_file():

@@ -51,10 +51,14 @@ class DuplicateId(DataError):
     """An id is given twice, or is in the index already; nothing was added."""
 
 
-def missing_extra(error: ModuleNotFoundError) -> KenthashError | None:
+class MissingExtra(UsageError, ImportError):
+    """A package is needed that an extra brings. Also an `ImportError`."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtra | None:
     """What to do about a package that could not be imported, if an extra brings it."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in EXTRAS.items():
         if package in packages:
-            return UsageError(f"this needs {package}, which is not installed: pip install 'kenthash[{extra}]'")
+            return MissingExtra(f"this needs {package}, which is not installed: pip install 'kenthash[{extra}]'")
     return None

@@ -209,7 +209,9 @@ def _reason(source: Path | bytes, error: Exception) -> str:
         return "not a picture that can be decoded"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).strip().split("\n")[0] or type(error).__name__
+    message = str(error).strip().split("\n")[0] or type(error).__name__
+    # What we refuse ourselves is a ValueError; the rest is a decoder's own words, which alone do not say what is wrong.
+    return message if isinstance(error, ValueError) else f"damaged or cut off ({message})"
 
 
 def _upright(picture: Image.Image) -> Image.Image:

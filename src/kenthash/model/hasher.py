@@ -83,6 +83,14 @@ class Hasher:
         self._encoder: OnnxEncoder | None = None
         self.relevance: Relevance | None = None  # of hits; None where the model was not calibrated
 
+    def __repr__(self) -> str:
+        return f"<Hasher {self.name}: {self.bits} bits, encoder {self.config.encoder or 'none'}, on {self.device}>"
+
+    @property
+    def name(self) -> str:
+        """That of the model folder, or of its run: the model of a run is in a folder `model` below it."""
+        return self.folder.parent.name if self.folder.name == "model" else self.folder.name
+
     @classmethod
     def load(cls, folder: Path | str, device: str = "auto", bits: int | None = None) -> "Hasher":
         """Load a model folder, the model of a run folder, or a pretrained model by its name (`clip`, `light`), onto a

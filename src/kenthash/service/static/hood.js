@@ -1,4 +1,4 @@
-// "Under the hood": what a search compared, and what it cost.
+// The drawer "Compared bits": what a search compared, and what it cost.
 
 import { bytes, draw, find, make, milliseconds, number } from "./dom.js";
 import { differing, pattern, square } from "./code.js";
