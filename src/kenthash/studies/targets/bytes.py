@@ -32,6 +32,7 @@ FLOATS = 512  # dimensions of the float embedding that is learned with the same 
 STAGE = 8  # bytes of the first stage
 CANDIDATES = 100  # that the second stage ranks
 CODES = ("codes", "codes, real query", f"codes, {STAGE} bytes then all")
+MARKERS = ".xvsdp*hPD+"  # of quantisers, which share some colours
 KINDS = {"ridge": "ridge-aligned", "learned": "learned floats"}
 
 Pair = tuple[CodesOrReals, CodesOrReals]  # queries, database
@@ -316,13 +317,13 @@ def _draw(measured: Measured, all_sizes: Sequence[int], parts: Sequence[str]) ->
                     "marker": "os^"[place],
                 }
             else:
-                place = rivals.index(contender)
-                colour = MANY[1 + place % len(QUANTISERS) % (len(MANY) - 1)]
+                place = rivals.index(contender) % len(QUANTISERS)
                 style = {
-                    "color": colour,
+                    "color": MANY[1 + place % (len(MANY) - 1)],
                     "linestyle": "-" if "learned" in contender else "--",
                     "linewidth": 0.9,
-                    "marker": ".",
+                    "marker": MARKERS[place],
+                    "markersize": 4,
                 }
             axes.plot(sizes, values, label=contender, **style)
         axes.set_xscale("log", base=2)
