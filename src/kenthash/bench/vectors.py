@@ -8,6 +8,7 @@ codes.
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,14 @@ def _contestants(items: int, size: int) -> Iterator[Contestant]:
     yield from _codes(items, size)
     for name, make in (("PQ", _pq), ("RaBitQ", _rabitq), ("int8", _int8), ("float32", _float32)):
         if (index := make(items, size)) is not None:
-            yield name, lambda queries, index=index: index.search(queries, K), _random(QUERIES, index.d)
+            yield name, partial(index.search, k=K), _random(QUERIES, index.d)
 
 
 def _codes(items: int, size: int) -> Iterator[Contestant]:
     rng, bits = np.random.default_rng(size), 8 * size
     codes = rng.integers(0, 256, (items, size), np.uint8)
     queries, outputs = rng.integers(0, 256, (QUERIES, size), np.uint8), _random(QUERIES, bits)
+    forms: list[tuple[int, int | None, tuple[str, NDArray[Any]]]]
     forms = [(bits, None, ("code", queries)), (bits, None, ("code, real query", outputs))]
     if bits > STAGE:
         forms.append((STAGE, bits, ("code, 8 bytes then all", outputs)))
@@ -74,7 +76,7 @@ def _codes(items: int, size: int) -> Iterator[Contestant]:
                         index.add([f"{i:09}" for i in range(start, start + len(part))], part)
                     index.compact()
             with Index.open(path) as index:
-                yield name, lambda queries, index=index: index.search(queries, K), asked
+                yield name, partial(index.search, k=K), asked
 
 
 def _random(number: int, dims: int) -> NDArray[np.float32]:
