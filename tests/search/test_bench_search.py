@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from components import need
 from kenthash.bench import index as index_bench
 from kenthash.bench import search as bench
+from kenthash.bench import vectors as vectors_bench
 from kenthash.bench.peers import PEERS
 from kenthash.bench.start import measure_rclip
 from kenthash.cli import app
@@ -43,6 +44,16 @@ def test_indexes_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         assert recall["first"] - 0.1 <= recall["stages"] <= recall["all"] + 0.1
     assert stages["recall"][index_bench.NOISES[0]]["stages"] > 0.9
     assert "two stages" in index_bench.render_stages(stages) and "on_disk_id" in index_bench.render_index(figures)
+
+
+def test_codes_beside_vectors() -> None:
+    need("faiss")
+    latencies = vectors_bench.bench_vectors(3000)
+    names = {size: set(by_name) for size, by_name in latencies["query_ms"].items()}
+    assert names[8] == {"code", "code, real query", "PQ", "int8", "float32"}
+    assert names[32] == names[128] == names[8] | {"RaBitQ", "code, 8 bytes then all"}
+    assert all(ms > 0 for by_name in latencies["query_ms"].values() for ms in by_name.values())
+    assert "RaBitQ" in vectors_bench.render_vectors(latencies)
 
 
 def test_codes_cluster_as_described() -> None:

@@ -117,6 +117,10 @@ def test_bytes_are_measured_once(study: Study, messages: str) -> None:
     kept.write_text(json.dumps(stored))
     reproduce(study, "bytes")
     assert "12.3" in table(study, "bytes")[0].values()
+    aligned = [study.out / "bytes" / "ridge-0.json", *study.out.glob("runs/bytes-*-floats-*/contenders.json")]
+    assert len(aligned) == 3
+    for path, kind in zip(aligned, ("ridge-aligned", "learned floats", "learned floats"), strict=True):
+        assert all(name.endswith(f"({kind})") for name, *_ in read_json(path)["figures"])
 
 
 def test_runs_have_their_names(study: Study, messages: str) -> None:

@@ -87,14 +87,19 @@ def search(
     rounds: int = typer.Option(3, min=1, help="Alternating runs of single queries, of which the best counts."),
     durable: int = typer.Option(1_000_000, min=0, help="The number of items of an index on disk, timed too; 0: none."),
     stages: int = typer.Option(1_000_000, min=0, help="The number of items of an index of two stages; 0: none."),
+    vectors: int = typer.Option(
+        1_000_000, min=0, help="The number of items as codes and as quantised float vectors of as many bytes; 0: none."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print the figures as JSON."),
 ) -> None:
     """Exact search in 64-bit codes, compared with faiss, pynear and usearch (as far as they are installed).
 
-    Then indexes on disk: time, bytes, the first search after a write; and two stages beside long codes.
+    Then indexes on disk: time, bytes, the first search after a write; two stages beside long codes; and codes beside
+    quantised float vectors.
     """
     from kenthash.bench.index import bench_index, bench_stages, render_index, render_stages
     from kenthash.bench.search import KINDS, LEAST, bench_search, render
+    from kenthash.bench.vectors import bench_vectors, render_vectors
     from kenthash.errors import UsageError
 
     numbers, names = [number for number in sizes.split(",") if sizes != "0"], kinds.split(",")
@@ -105,10 +110,16 @@ def search(
     records = bench_search([int(number) for number in numbers], names, rounds)
     index = bench_index(durable) if durable else None
     two_stages = bench_stages(stages) if stages else None
+    latencies = bench_vectors(vectors) if vectors else None
     if as_json:
-        typer.echo(json.dumps({"searches": records, "index": index, "stages": two_stages}))
+        typer.echo(json.dumps({"searches": records, "index": index, "stages": two_stages, "vectors": latencies}))
         return
-    parts = [render(records), render_index(index) if index else "", render_stages(two_stages) if two_stages else ""]
+    parts = [
+        render(records),
+        render_index(index) if index else "",
+        render_stages(two_stages) if two_stages else "",
+        render_vectors(latencies) if latencies else "",
+    ]
     typer.echo("\n\n".join(part for part in parts if part))
 
 

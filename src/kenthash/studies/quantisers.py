@@ -32,7 +32,8 @@ Ranked = tuple[Codes | Matrix, Codes | Matrix]  # queries, database
 Quantiser = Callable[["Vectors", int], Ranked | None]
 
 RABITQ_FACTORS = 8  # bytes per vector
-OPQ_ROUNDS = 20
+OPQ_ROUNDS = 50  # turns of the rotation, as many as faiss's default
+FAST = 8  # dimensions: faiss clusters slices of fewer ten times slower
 
 
 class Vectors:
@@ -79,26 +80,43 @@ def pq(vectors: Vectors, size: int) -> Ranked | None:
 
 
 def opq(vectors: Vectors, size: int) -> Ranked | None:
-    """Of the first components, eight per byte at most: more make the rotation slow to find, and no better."""
-    width = min(8, -(-vectors.dim // size)) * size
+    """Of the first components, eight per byte at most: more make the rotation slow to find, and no better.
+
+    As in the paper, centroids move by one step of k-means for each turn of the rotation, and go on from where they are.
+    """
+    width = min(FAST, _power_of_two(-(-vectors.dim // size))) * size  # zeros beyond the components
     fit, query, database = (np.ascontiguousarray(_padded(m[:, :width], width)) for m in vectors.first(vectors.dim))
     faiss = load_faiss("the study of bytes")
     rotation = faiss.OPQMatrix(width, size)
-    rotation.niter = OPQ_ROUNDS
-    if _centroid_bits(fit) < 8:  # as many centroids as the quantiser below will have
-        quantiser = faiss.ProductQuantizer(width, size, _centroid_bits(fit))
-        rotation.pq = quantiser
+    rotation.niter, rotation.niter_pq_0, rotation.niter_pq = OPQ_ROUNDS, 10, 1
+    quantiser = rotation.pq = faiss.ProductQuantizer(width, size, _centroid_bits(fit))
     rotation.train(fit)
     fit, query, database = (np.asarray(rotation.apply(m)) for m in (fit, query, database))
-    return query, _product_quantised(fit, database, size, vectors.seed)
+    quantiser.train_type, quantiser.cp.niter = faiss.ProductQuantizer.Train_hot_start, 10
+    quantiser.train(fit)
+    return query, np.asarray(quantiser.decode(quantiser.compute_codes(database)), np.float32)
+
+
+def _power_of_two(number: int) -> int:
+    """The least that is not smaller."""
+    return 1 << (number - 1).bit_length()
 
 
 def _product_quantised(fit: Matrix, database: Matrix, slices: int, seed: int) -> Matrix:
     """The database, each slice as the nearest of 256 centroids; fewer vectors to fit on give fewer."""
+    dims = fit.shape[1] // slices
+
+    def widened(vectors: Matrix) -> Matrix:
+        """Zeros after each slice, which change no distance."""
+        parts = vectors.reshape(len(vectors), slices, dims)
+        return np.pad(parts, ((0, 0), (0, 0), (0, max(FAST - dims, 0)))).reshape(len(vectors), -1)
+
+    fit = widened(fit)
     quantiser = load_faiss("the study of bytes").ProductQuantizer(fit.shape[1], slices, _centroid_bits(fit))
     quantiser.cp.seed = seed + 1
-    quantiser.train(np.ascontiguousarray(fit))
-    return np.asarray(quantiser.decode(quantiser.compute_codes(np.ascontiguousarray(database))), np.float32)
+    quantiser.train(fit)
+    decoded = quantiser.decode(quantiser.compute_codes(widened(database))).reshape(len(database), slices, -1)
+    return np.ascontiguousarray(decoded[:, :, :dims].reshape(len(database), -1), np.float32)
 
 
 def _centroid_bits(fit: Matrix) -> int:

@@ -1,7 +1,7 @@
 """Codes against quantised float vectors at the same number of bytes per item."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from kenthash import __version__
 from kenthash.codes import Codes, pack, unpack
-from kenthash.data.splits import Split
+from kenthash.data.splits import Rows, Split
 from kenthash.evaluation import instance_scores, map_of
 from kenthash.evaluation.inputs import Labels
 from kenthash.evaluation.instances import CodesOrReals
@@ -32,6 +32,7 @@ FLOATS = 512  # dimensions of the float embedding that is learned with the same 
 STAGE = 8  # bytes of the first stage
 CANDIDATES = 100  # that the second stage ranks
 CODES = ("codes", "codes, real query", f"codes, {STAGE} bytes then all")
+MARKERS = ".xvsdp*hPD+"  # of quantisers, which share some colours
 KINDS = {"ridge": "ridge-aligned", "learned": "learned floats"}
 
 Pair = tuple[CodesOrReals, CodesOrReals]  # queries, database
@@ -43,6 +44,8 @@ class Figures:
     map: float  # of shared labels, mean of both directions; NaN where labels are of no use
 
 
+Measurement = tuple[str, int, Figures]  # contender and bytes
+Measurements = list[Measurement]
 Measured = dict[tuple[str, int], list[Figures]]  # by contender and bytes: one per seed
 
 
@@ -110,9 +113,7 @@ def _measure(study: Study, labelled: bool) -> Measured:
     run_all(list(jobs.values()), f"runs of bytes ({stem})")
     measured: Measured = {}
     for seed in track(range(study.seeds), "contenders"):
-        for contender, size, figures in _kept_contenders(
-            study, jobs["codes", seed].out, jobs["floats", seed].out, seed
-        ):
+        for contender, size, figures in _of_seed(study, jobs["codes", seed].out, jobs["floats", seed].out, seed):
             measured.setdefault((contender, size), []).append(figures)
     return measured
 
@@ -131,14 +132,23 @@ def _without_labels(study: Study) -> Path:
     return out
 
 
-def _kept_contenders(study: Study, codes: Path, floats: Path, seed: int) -> list[tuple[str, int, Figures]]:
-    """The figures of one seed. They are kept beside the codes, since they take longer than the training."""
-    path = codes / "contenders.json"
+def _of_seed(study: Study, codes: Path, floats: Path, seed: int) -> Measurements:
+    """What was measured is kept, since it takes longer than the training: of learned vectors beside their codes, of
+    aligned ones, which no label and no training changes, once for both."""
+    run = Run.open(codes, "cpu")
+    aligned = study.out / "bytes" / f"ridge-{seed}.json"
+    return [
+        *_kept(codes / "contenders.json", study, lambda: _code_figures(run, study)),
+        *_kept(aligned, study, lambda: _ridge_figures(run.split, study, seed)),
+        *_kept(floats / "contenders.json", study, lambda: _float_figures(floats, run.split, study, seed)),
+    ]
+
+
+def _kept(path: Path, study: Study, measure: Callable[[], Iterable[Measurement]]) -> Measurements:
     conditions: dict[str, object] = {"sizes": _sizes(study), "quantisers": list(QUANTISERS), "version": __version__}
     stored = read_json(path) if path.is_file() else {}
     if {key: stored.get(key) for key in conditions} != conditions:
-        measured = _contenders(study, codes, floats, seed)
-        rows = [[name, size, f.recall, None if np.isnan(f.map) else f.map] for name, size, f in measured]
+        rows = [[name, size, f.recall, None if np.isnan(f.map) else f.map] for name, size, f in measure()]
         stored = conditions | {"figures": rows}
         write_json(path, stored)
     return [
@@ -147,8 +157,7 @@ def _kept_contenders(study: Study, codes: Path, floats: Path, seed: int) -> list
     ]
 
 
-def _contenders(study: Study, codes: Path, floats: Path, seed: int) -> Iterator[tuple[str, int, Figures]]:
-    run = Run.open(codes, "cpu")
+def _code_figures(run: Run, study: Study) -> Iterator[Measurement]:
     split, labels = run.split, _relevance(study)
     parts = {name: run.outputs(study.source, getattr(split, name)) for name in ("query", "database")}
     outputs = {name: Side(side.image, side.text) for name, side in parts.items()}
@@ -171,17 +180,24 @@ def _contenders(study: Study, codes: Path, floats: Path, seed: int) -> Iterator[
         if size > STAGE:
             recall = _two_stage_recall(cut["query"].text, query_image)
             yield CODES[2], size, Figures(recall, float("nan"))
-    rival = Run.open(floats, "cpu")
-    rows = {name: getattr(split, name) for name in ("train", "validation", "query", "database")}
-    learned = {name: rival.outputs(study.source, where) for name, where in rows.items()}
-    own = {name: side_of(study.features, where) for name, where in rows.items()}
+
+
+def _ridge_figures(split: Split, study: Study, seed: int) -> Iterator[Measurement]:
+    own = {name: side_of(study.features, rows) for name, rows in _rows(split).items()}
     aligned = in_one_space(own["train"])
-    kinds = {
-        "ridge": {name: aligned(side) for name, side in own.items()},
-        "learned": {name: Side(side.image, side.text) for name, side in learned.items()},
-    }
-    for kind, sides in kinds.items():
-        yield from _quantised(KINDS[kind], _centred(sides, seed), split, study, seed)
+    sides = {name: aligned(side) for name, side in own.items()}
+    yield from _quantised(KINDS["ridge"], _centred(sides, seed), split, study, seed)
+
+
+def _float_figures(floats: Path, split: Split, study: Study, seed: int) -> Iterator[Measurement]:
+    rival = Run.open(floats, "cpu")
+    outputs = {name: rival.outputs(study.source, rows) for name, rows in _rows(split).items()}
+    sides = {name: Side(side.image, side.text) for name, side in outputs.items()}
+    yield from _quantised(KINDS["learned"], _centred(sides, seed), split, study, seed)
+
+
+def _rows(split: Split) -> dict[str, Rows]:
+    return {name: getattr(split, name) for name in ("train", "validation", "query", "database")}
 
 
 def _centred(sides: dict[str, Side], seed: int) -> dict[str, Side]:
@@ -206,9 +222,7 @@ def _unit(vectors: Matrix) -> Matrix:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def _quantised(
-    kind: str, sides: dict[str, Side], split: Split, study: Study, seed: int
-) -> Iterator[tuple[str, int, Figures]]:
+def _quantised(kind: str, sides: dict[str, Side], split: Split, study: Study, seed: int) -> Iterator[Measurement]:
     """Every quantiser at every size, fitted on pictures and texts of training items."""
     fit, query, database = sides["train"], sides["query"], sides["database"]
     both = np.concatenate([fit.image, fit.text])
@@ -303,13 +317,13 @@ def _draw(measured: Measured, all_sizes: Sequence[int], parts: Sequence[str]) ->
                     "marker": "os^"[place],
                 }
             else:
-                place = rivals.index(contender)
-                colour = MANY[1 + place % len(QUANTISERS) % (len(MANY) - 1)]
+                place = rivals.index(contender) % len(QUANTISERS)
                 style = {
-                    "color": colour,
+                    "color": MANY[1 + place % (len(MANY) - 1)],
                     "linestyle": "-" if "learned" in contender else "--",
                     "linewidth": 0.9,
-                    "marker": ".",
+                    "marker": MARKERS[place],
+                    "markersize": 4,
                 }
             axes.plot(sizes, values, label=contender, **style)
         axes.set_xscale("log", base=2)
