@@ -200,7 +200,8 @@ def hierarchy_hinge(distance: Tensor, triplets: Triplets, noise: Tensor, margin:
     soft = soft - soft.detach()
     i, j, k = ((d.gather(1, first) - d.gather(1, second)).squeeze(1) + (d.detach() * soft).sum(1) for d in items)
     losses = (i + margin).clamp(min=0) + (j + margin).clamp(min=0) + (margin - k).clamp(min=0)
-    return losses * (first != second).squeeze(1)
+    counted: Tensor = losses * (first != second).squeeze(1)
+    return counted
 
 
 def larger(a: Tensor, b: Tensor) -> Tensor:
