@@ -18,6 +18,8 @@ from kenthash.methods.dhaph import (
     CURVATURE,
     RADIUS,
     ball_distance,
+    columns_drawn,
+    gumbel_noise,
     hierarchy_hinge,
     neighbour_triplets,
     paced_contrast,
@@ -85,23 +87,43 @@ def test_vectors_enter_the_ball_no_farther_than_the_radius() -> None:
 
 
 def test_hierarchy_hinge() -> None:
+    """The values are those of the ancestors that the noise draws; the gradient takes softmaxes for these choices."""
     rng = np.random.default_rng(0)
-    points, nodes, number = 6, 5, 40
-    i, j, k = (rng.integers(points, size=number) for _ in range(3))
-    own, joint = (np.eye(nodes)[rng.integers(nodes, size=number)] for _ in range(2))
+    points, nodes, number, margin, choice = 6, 5, 40, 0.1, 0.2
+    at = rng.random((points, nodes))
+    triplets = [rng.integers(points, size=number) for _ in range(3)]
+    noise = rng.gumbel(size=(2, number, nodes))
 
-    def slow(d: Array) -> float:
+    def chances(d: Array, n: int) -> tuple[Array, Array]:
+        i, j, k = (d[rows[n]] for rows in triplets)
+        logits = [noise[0, n] - np.maximum(i, j) / choice, noise[1, n] - np.maximum(np.maximum(i, j), k) / choice]
+        own, joint = (np.exp(row) / np.exp(row).sum() for row in logits)
+        return own, joint
+
+    def slow(moved: Array) -> float:
         total = 0.0
         for n in range(number):
-            p, q = int(own[n].argmax()), int(joint[n].argmax())
-            if p != q:
-                total += max(0.0, d[i[n], p] - d[i[n], q] + 0.1) + max(0.0, d[j[n], p] - d[j[n], q] + 0.1)
-                total += max(0.0, d[k[n], q] - d[k[n], p] + 0.1)
-        return total / number
+            (own, joint), (own_moved, joint_moved) = chances(at, n), chances(moved, n)
+            p, q = own.argmax(), joint.argmax()
+            soft = (own_moved - own) - (joint_moved - joint)
+            for rows, sign in zip(triplets, (1, 1, -1), strict=True):
+                item = rows[n]
+                fixed = sign * (at[item, p] - at[item, q]) + margin
+                if p != q and fixed > 0:
+                    total += sign * (moved[item, p] - moved[item, q] + at[item] @ soft) + margin
+        return total
 
-    triplets = tuple(torch.from_numpy(rows) for rows in (i, j, k))
-    assert len(triplets) == 3
-    agree(lambda d: hierarchy_hinge(d, triplets, tensor(own), tensor(joint), 0.1), slow, rng.random((points, nodes)))
+    i, j, k = (torch.from_numpy(rows) for rows in triplets)
+    agree(lambda d: hierarchy_hinge(d, (i, j, k), tensor(noise), margin, choice).sum(), slow, at)
+
+
+def test_gumbel_noise() -> None:
+    """The largest of logits and noise is drawn by their softmax."""
+    torch.manual_seed(0)
+    logits = torch.tensor([0.0, 1.0, 2.0])
+    drawn = (logits + gumbel_noise(torch.empty(20_000, 3))).argmax(1)
+    shares = torch.bincount(drawn, minlength=3) / len(drawn)
+    torch.testing.assert_close(shares, logits.softmax(0), atol=0.02, rtol=0)
 
 
 def test_triplets_are_of_mutual_neighbours() -> None:
@@ -115,6 +137,14 @@ def test_triplets_are_of_mutual_neighbours() -> None:
     i, j, k = neighbour_triplets(distance, parity, 3, 20)
     assert ((i - j) % 2 == 0).all() and ((i - k) % 2 == 1).all()
     assert not len(neighbour_triplets(distance, None, 6, 20)[0])  # all are neighbours: there is no k
+
+
+def test_columns_are_drawn_with_the_same_chance() -> None:
+    torch.manual_seed(0)
+    table = torch.tensor([[True, False, True, True], [False, False, False, True]])
+    columns = columns_drawn(table, 6000)
+    shares = torch.stack([torch.bincount(row, minlength=4) for row in columns]) / 6000
+    torch.testing.assert_close(shares, table / table.sum(1, keepdim=True), atol=0.03, rtol=0)
 
 
 @every_batch

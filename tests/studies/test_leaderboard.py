@@ -38,7 +38,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     theirs.mkdir()
     np.save(theirs / "image.npy", pack(outputs.image))
     np.save(theirs / "text.npy", pack(outputs.text))
-    (theirs / "submission.yaml").write_text("name: <Theirs>\nprotocol: honest\nrecipe: {rate: 0.1}\n")
+    (theirs / "submission.yaml").write_text("name: <Theirs> $x{$\nprotocol: honest\nrecipe: {rate: 0.1}\n")
     evaluate_submission(theirs, read_pack(data))
     return folder
 
@@ -54,10 +54,10 @@ def test_the_same_codes_have_the_same_figures(results: Path) -> None:
 
 def test_a_page_of_both(results: Path) -> None:
     board = make_leaderboard([results])
-    assert [(row.name, row.fidelity) for row in board.rows] == [("DSPH", "code"), ("<Theirs>", "submitted")]
+    assert [(row.name, row.fidelity) for row in board.rows] == [("DSPH", "code"), ("<Theirs> $x{$", "submitted")]
     assert board.rows[0].cells["i2t", 16].maps == board.rows[1].cells["i2t", 16].maps
     page = board.page()
-    assert "&lt;Theirs&gt;" in page and "<Theirs>" not in page
+    assert "&lt;Theirs&gt; $x{$" in page and "<Theirs>" not in page
     assert "rate: 0.1" in page and "proxy_optimizer" in page
     assert not board.published  # the pack is no benchmark
 
@@ -103,7 +103,7 @@ def test_the_command_prints_json(results: Path, tmp_path: Path) -> None:
     result = json.loads(printed.stdout)
     assert result["written"] == [str(tmp_path / "page.html")] and (tmp_path / "page.html").is_file()
     methods = [(row["Task"], row["Method"]) for row in result["tables"][0]["rows"]]
-    assert methods == [(task, name) for task in ("I2T", "T2I", "Mean") for name in ("DSPH", "<Theirs>")]
+    assert methods == [(task, name) for task in ("I2T", "T2I", "Mean") for name in ("DSPH", "<Theirs> $x{$")]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gumbel_softmax, layer_norm, normalize
+from torch.nn.functional import layer_norm, normalize
 
 from kenthash.methods.base import FIELD_OPTIMIZER, Batch, Method, Shapes
 from kenthash.methods.pairs import shares_label
@@ -92,14 +92,17 @@ class Dhaph(Method):
         return total
 
     def _levels(self, distance: Tensor, triplets: Triplets) -> Tensor:
-        """The loss of the triplets by their distances [N, M] to the nodes, with ancestors drawn anew."""
+        """The mean loss of the triplets by their distances [N, M] to the nodes, with ancestors drawn anew."""
+        number = len(triplets[0])
+        noise = gumbel_noise(distance.new_empty(2, number, distance.shape[1]))
+        margin, choice = self.settings.margin, self.settings.choice
+        with torch.no_grad():
+            losses = hierarchy_hinge(distance, triplets, noise, margin, choice)
+        # Most triplets have no loss, and so no gradient: they need none of the large tables that a gradient takes.
+        rows = losses.nonzero().flatten()
         i, j, k = triplets
-        if not len(i):
-            return distance.sum() * 0
-        pair = torch.maximum(distance[i], distance[j])
-        whole = torch.maximum(pair, distance[k])
-        own, joint = (gumbel_softmax(-far / self.settings.choice, hard=True) for far in (pair, whole))
-        return hierarchy_hinge(distance, triplets, own, joint, self.settings.margin)
+        part = (i[rows], j[rows], k[rows])
+        return hierarchy_hinge(distance, part, noise[:, rows], margin, choice).sum() / max(number, 1)
 
     def weights(self) -> dict[str, float]:
         return {"contrast": 1.0, "hierarchy": self.settings.alpha}
@@ -144,7 +147,9 @@ def ball_distance(a: Tensor, b: Tensor) -> Tensor:
     squares = (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T).clamp(min=0)
     inside = (1 - CURVATURE * a.square().sum(1))[:, None] * (1 - CURVATURE * b.square().sum(1))
     # The root has no gradient at 0: a point and itself send none.
-    distances: Tensor = 2 * (CURVATURE * squares / inside).clamp(min=TINY).sqrt().asinh() / CURVATURE**0.5
+    delta = (CURVATURE * squares / inside).clamp(min=TINY)
+    # arcosh(1 + 2δ); PyTorch's own is a hundred times slower than log1p.
+    distances: Tensor = (2 * (delta + (delta + delta.square()).sqrt())).log1p() / CURVATURE**0.5
     return distances
 
 
@@ -160,18 +165,46 @@ def neighbour_triplets(distance: Tensor, similar: Tensor | None, neighbours: int
     rows = ((mutual.sum(1) > 1) & others.any(1)).nonzero().flatten()
     if not len(rows):
         return rows, rows, rows
-    j, k = (table[rows].float().multinomial(number, replacement=True).flatten() for table in (mutual, others))
+    j, k = (columns_drawn(table[rows], number).flatten() for table in (mutual, others))
     return rows.repeat_interleave(number), j, k
 
 
-def hierarchy_hinge(distance: Tensor, triplets: Triplets, own: Tensor, joint: Tensor, margin: float) -> Tensor:
-    """The mean over triplets of
+def columns_drawn(table: Tensor, number: int) -> Tensor:
+    """[N, number]: for each row of `table` that many of the columns where it is true, all with the same chance."""
+    counts = table.cumsum(1)
+    drawn = torch.rand(len(table), number, dtype=torch.float64, device=table.device) * counts[:, -1:]
+    return torch.searchsorted(counts, drawn.long() + 1)
+
+
+def gumbel_noise(table: Tensor) -> Tensor:
+    """`table` filled with −log(−log u), u uniform: added to logits, the largest is one drawn by their softmax."""
+    return table.uniform_().clamp_(min=TINY).log_().neg_().clamp_(min=TINY).log_().neg_()
+
+
+def hierarchy_hinge(distance: Tensor, triplets: Triplets, noise: Tensor, margin: float, choice: float) -> Tensor:
+    """[T]: for each triplet of rows of `distance` [N, M]
 
         max(0, d(i, ρ) − d(i, ρ') + m) + max(0, d(j, ρ) − d(j, ρ') + m) + max(0, d(k, ρ') − d(k, ρ) + m)
 
-    with ρ the ancestor of i and j (`own`, one-hot [T, M]) and ρ' that of all three (`joint`); 0 where they are one.
+    with ρ the ancestor of i and j and ρ' that of all three; 0 where they are one. An ancestor is drawn by a softmax of
+    −d/`choice`, d the distance to the farthest of its items, with the Gumbel `noise` [2, T, M] of both. It takes the
+    gradient of the softmax with that noise (Jang et al., ICLR 2017).
     """
-    i, j, k = ((distance[rows] * (own - joint)).sum(1) for rows in triplets)
+    items = [distance.index_select(0, rows) for rows in triplets]
+    pair = larger(items[0], items[1])
+    own, joint = (
+        (drawn - far / choice).softmax(1) for far, drawn in zip((pair, larger(pair, items[2])), noise, strict=True)
+    )
+    first, second = own.argmax(1, keepdim=True), joint.argmax(1, keepdim=True)
+    soft = own - joint
+    soft = soft - soft.detach()
+    i, j, k = ((d.gather(1, first) - d.gather(1, second)).squeeze(1) + (d.detach() * soft).sum(1) for d in items)
     losses = (i + margin).clamp(min=0) + (j + margin).clamp(min=0) + (margin - k).clamp(min=0)
-    differ = own.argmax(1) != joint.argmax(1)
-    return (losses * differ).mean()
+    counted: Tensor = losses * (first != second).squeeze(1)
+    return counted
+
+
+def larger(a: Tensor, b: Tensor) -> Tensor:
+    """`torch.maximum`, whose gradient takes far longer."""
+    share = (a.detach() > b.detach()).to(a)
+    return a * share + b * (1 - share)

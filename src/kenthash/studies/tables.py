@@ -120,7 +120,9 @@ def draw_figure(rows: Sequence[Row], bits: Sequence[int]) -> Figure:
             axes.set_xticks(bits, [str(b) for b in bits])
             tidy(axes, "both").set(xlabel="bits", title=title)
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize="small")
+    legend = figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize="small")
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a name is anybody's text, and `$` in it no formula
     return figure
 
 
