@@ -1,7 +1,7 @@
 """Shared by all tests. The modules beside this file (packs, components, processes) can be imported from every test.
 
-Two test processes share two cores, and the tensors here are small: one thread each, or they spend their time waiting
-for each other. Set before torch is imported, and inherited by the commands that tests start.
+Three test processes share two cores, since a test often waits for a server. The tensors here are small: one
+thread each, or they wait for each other. Set before torch is imported, and inherited by the commands that tests start.
 
 No test may fail because the machine is slow or busy, so Hypothesis does not limit the time of an example either.
 """

@@ -167,6 +167,19 @@ def test_an_original_that_the_browser_cannot_show_leaves_its_thumbnail(page: Any
     assert page.locator("#viewer-image").is_visible() and page.locator("#viewer-missing").is_hidden()
 
 
+def test_words_typed_while_the_page_starts_stay(page: Any, url: str) -> None:
+    waiting: list[Any] = []
+    page.route("**/stats", lambda route: route.continue_() if waiting else waiting.append(route))
+    page.goto(url)
+    page.locator("#words").fill(WORDS)
+    while not waiting:
+        page.wait_for_timeout(10)
+    waiting[0].continue_()
+    page.locator("#taste img").first.wait_for()
+    assert page.locator("#words").input_value() == WORDS
+    assert ask(page, WORDS)["hits"]
+
+
 def test_everything_by_keyboard(page: Any, url: str) -> None:
     page.goto(url)
     page.locator("#chips .chip").first.wait_for()

@@ -155,6 +155,7 @@ def _add_shards(data: str, model: Path | None, target: str, device: str, texts: 
     codes = find_codes(folder)
     with Index.open_or_create(target, *codes.stages) as index:
         report = asdict(fill_index(index, codes)) | {"skipped": skipped}
+        index.update_words()
         if texts or index.keeps_texts():
             report["texts"] = add_texts(index, Hasher.load(model, device).encode_texts)
         if report["added"] or report["changed"] or report.get("texts"):

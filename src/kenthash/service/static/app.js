@@ -285,7 +285,11 @@ async function boot() {
   } catch (error) {
     return failed(error, boot);
   }
-  return run(history.state ?? {});
+  const words = find("#words");
+  const typed = document.activeElement === words && words.value; // while the page was starting
+  const done = run(history.state ?? {});
+  if (typed) words.value = typed;
+  return done;
 }
 
 history.scrollRestoration = "manual";
