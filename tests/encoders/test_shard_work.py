@@ -197,7 +197,7 @@ def test_shards_are_added_to_an_index_and_encoded_once(place: Path, tmp_path: Pa
         items = [item for item in opened.get(["00/a", "01/a"]) if item is not None]
         assert [item.metadata for item in items] == [{"text": "a kite"}] * 2
         assert np.array_equal([item.code for item in items], hasher.encode_pictures([jpeg(0), jpeg(1)]))
-    [hit] = json.loads(run("search", "a kite", "--index", index, "-k", "1", "--json").stdout)
+    [hit] = json.loads(run("search", "a", "kite", "--index", index, "-k", "1", "--json").stdout)
     assert hit["metadata"] == {"text": "a kite"} and hit["by_words"]
 
 

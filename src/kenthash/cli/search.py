@@ -21,7 +21,9 @@ KITTY_CHUNK = 4096  # characters that kitty accepts per escape sequence
 
 
 def search(
-    words: str | None = typer.Argument(None, help="What to look for, in words."),
+    words: list[str] = typer.Argument(
+        [], show_default=False, help="What to look for, in words, with or without quotes around them."
+    ),
     index: str | None = typer.Option(
         None,
         "--index",
@@ -60,7 +62,8 @@ def search(
     from kenthash.search.folders.roots import Roots
     from kenthash.search.models import pictures_warning
 
-    if sum(query is not None for query in (words, image, like)) != 1:
+    text = " ".join(words) if words else None
+    if sum(query is not None for query in (text, image, like)) != 1:
         raise UsageError("give one of: words, --image FILE, --like ID")
     condition = None if filter is None else parse(filter)
     with Index.open(given_or_own_index(index)) as opened:
@@ -68,7 +71,7 @@ def search(
         warning = pictures_warning(opened, of_picture=image is not None) or roots.unfinished_warning(index)
         if warning is not None:
             typer.echo(f"note: {warning}", err=True)
-        query = words if image is None else image
+        query = text if image is None else image
         answer = search_index(opened, query, like, k, radius, condition, plus, without, min_relevance / 100, model)
         bits, is_empty = opened.code_bits, not opened.list_ids(limit=1)
     if not answer.hits.proven:
