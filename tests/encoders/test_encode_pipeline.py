@@ -1,6 +1,7 @@
 """From pictures to a feature pack: the same vectors as one at a time, whatever is killed, bad or in the way."""
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -184,6 +185,37 @@ def test_batches_of_another_job_or_damaged_ones_are_not_used(encoder: Encoder, t
         (folder / "000000004-000000008.npz").write_bytes(b"cut short")
     report = encode_dataset(dataset, encoder, tmp_path / "pack", batch=4)
     assert (report.resumed, report.encoded) == (4, 8)
+    assert bytes_of(tmp_path / "pack") == bytes_of(tmp_path / "whole")
+
+
+class DamagesFirstBatch(logging.Handler):
+    """Cuts the first batch short once the last one is finished, as a disk that fails to read it."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self.place = place
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == "batch 3 of 3 is finished":
+            next(self.place.glob("*/000000000-*.npz")).write_bytes(b"cut short")
+
+
+def test_a_batch_that_cannot_be_read_again_is_not_left_out(encoder: Encoder, tmp_path: Path) -> None:
+    dataset = make_dataset(tmp_path / "pictures", 12)
+    encode_dataset(dataset, encoder, tmp_path / "whole", batch=4)
+    logger, handler = logging.getLogger("kenthash.encoders.pipeline"), DamagesFirstBatch(tmp_path / "pack.partial")
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(DataError, match="run the command again"):
+            encode_dataset(dataset, encoder, tmp_path / "pack", batch=4)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert not (tmp_path / "pack").exists()
+    report = encode_dataset(dataset, encoder, tmp_path / "pack", batch=4)
+    assert (report.resumed, report.encoded) == (8, 4)
     assert bytes_of(tmp_path / "pack") == bytes_of(tmp_path / "whole")
 
 

@@ -197,6 +197,10 @@ def finished_batch(start: int, stop: int, texts: list[list[str]], encoded: Encod
 def _join_batches(dataset: Dataset, encoder: VectorEncoder, key: str, folder: Path, out: Path) -> dict[int, str]:
     """Write the pack from its batches, of which one at a time is in memory. Returns the skipped rows."""
     files = finished(folder)
+    if missing := sum(stop - start for start, stop in gaps(files, len(dataset))):
+        raise DataError(
+            f"{folder}: {missing} encoded items cannot be read again: run the command again, which keeps the others"
+        )
     good_rows: list[int] = []
     skipped: dict[int, str] = {}
     for batch in map(load_batch, files):
