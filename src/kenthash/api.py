@@ -216,8 +216,9 @@ def train(
     `kenthash train`. `Hasher.load(out)` opens the model. Where enough items with texts or labels were not trained
     on, the relevance of its hits is calibrated on them, so that searches have it in per cent.
 
-    `recipe` is the name of one or a file; `overrides` are further values of it, such as `{"epochs": 40}`. Of several
-    processes (torchrun) the first has the result.
+    `recipe` is the name of one or a file; `overrides` are further values of it, such as `{"epochs": 40}`. The default
+    method goes on from the pretrained model of the data's encoder where there is one; `{"start": ""}` begins with
+    random heads. Of several processes (torchrun) the first has the result.
 
         >>> train("photos", "run", method="kdhp")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -229,6 +230,7 @@ def train(
         from kenthash.encoders import check_device
         from kenthash.training.evaluate import evaluate_run
         from kenthash.training.recipe import find_recipe, make_recipe, read_recipe
+        from kenthash.training.start import default_start
         from kenthash.training.train import calibrate_run, train_run
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from error
@@ -241,8 +243,11 @@ def train(
     layers.append(dict(overrides or {}))
     given = {"data": str(data) if data is not None else None, "method": method, "bits": bits, "seed": seed}
     layers.append({name: value for name, value in given.items() if value is not None})
+    settings = make_recipe(*layers)
+    if not any("start" in layer for layer in layers) and (start := default_start(settings)):
+        settings = replace(settings, start=start)
     device = check_device(device)
-    first = train_run(make_recipe(*layers), run, resume, torch.device(device))
+    first = train_run(settings, run, resume, torch.device(device))
     if not first:
         return None
     result = evaluate_run(run, device=device)

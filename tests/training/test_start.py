@@ -1,5 +1,6 @@
 """Training that goes on from the heads of another model."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from kenthash.codes import pack
 from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
 from kenthash.errors import UsageError
+from kenthash.model.pretrained import pretrained_folders
 from kenthash.training.loop import Training
 from kenthash.training.recipe import Recipe, make_recipe
 from kenthash.training.sources import FeatureSource
+from kenthash.training.start import default_start
 from kenthash.training.train import train_run
 from packs import write_pack
 
@@ -37,9 +40,12 @@ def training(folder: Path, **changes: object) -> Training:
     return Training(recipe(folder, **changes), source, make_split(400, 1).train, torch.device("cpu"))
 
 
-def test_it_begins_with_the_first_bits_of_the_model(folder: Path) -> None:
-    begun = training(folder, start=str(folder / "run"), head={"hidden": 2048})  # the width is the model's
+@pytest.mark.parametrize(("hidden", "kept"), [(32, 64), (64, 64), (200, 200)])
+def test_it_begins_with_the_first_bits_of_the_model(folder: Path, hidden: int, kept: int) -> None:
+    """Heads may be wider than the model's, but no narrower."""
+    begun = training(folder, start=str(folder / "run"), head={"hidden": hidden})
     begun.modules.eval()
+    assert begun.network.config.image_head.hidden == kept
     features, hasher = FeaturePack.open(folder / "pack"), Hasher.load(folder / "run", "cpu")
     with torch.inference_mode():
         image = begun.network.image_head(torch.from_numpy(features.image.astype(np.float32))).numpy()
@@ -50,6 +56,34 @@ def test_a_run_that_started_from_a_model_is_finished_and_says_so(folder: Path) -
     train_run(recipe(folder, start=str(folder / "run")), folder / "further", quiet=True)
     assert f"start: {folder / 'run'}" in (folder / "further" / "recipe.yaml").read_text()
     assert Hasher.load(folder / "further", "cpu").bits == 16
+
+
+def test_units_beyond_those_of_the_model_learn(folder: Path) -> None:
+    begun = training(folder, start=str(folder / "run"), head={"hidden": 80})
+    begun.epoch(0, lambda step, values: None)
+    last = begun.network.image_head.state_dict()["layers.4.weight"]
+    assert (last[:, 64:] != 0).all()
+
+
+def test_the_default_method_goes_on_from_the_model_of_the_encoder(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack")
+    meta = tmp_path / "pack" / "meta.json"
+    values = json.loads(meta.read_text())
+    weights = json.loads((pretrained_folders()["clip"] / "config.json").read_text())["encoder_weights"]
+
+    def default(**encoder: str) -> str:
+        meta.write_text(json.dumps(values | encoder))
+        return default_start(recipe(tmp_path, **changes))
+
+    changes: dict[str, object] = {}
+    assert default() == ""  # nobody knows the encoder
+    assert default(encoder="clip") == default(encoder="clip", encoder_weights=weights) == "clip"
+    assert default(encoder="light") == "light"
+    assert default(encoder="clip", encoder_weights="of others") == default(encoder="openclip:x") == ""
+    changes = {"bits": 512}
+    assert default(encoder="clip") == ""  # its codes have 256
+    changes = {"method": "kaph"}
+    assert default(encoder="clip") == ""
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,16 @@ class HashNetwork:
         return next(self.image_head.parameters()).device
 
     def start_from(self, other: "HashNetwork") -> None:
-        """Take the heads of `other`, which have as many hidden units and at least as many bits: its first bits."""
+        """Take the MLP heads of `other`, which have at most as many hidden units and at least as many bits: this then
+        gives its first bits. What is wider keeps its random weights towards the further units, and begins with zeros
+        from them, so that they change nothing until they have learned (Net2Net, Chen et al., ICLR 2016)."""
         for own, head in ((self.image_head, other.image_head), (self.text_head, other.text_head)):
             weights = own.state_dict()
-            own.load_state_dict(
-                {name: value[: len(weights[name])].to(weights[name]) for name, value in head.state_dict().items()}
-            )
+            last = next(reversed([name for name in weights if name.endswith("weight")]))
+            weights[last].zero_()
+            for name, value in head.state_dict().items():
+                part = tuple(slice(min(sizes)) for sizes in zip(weights[name].shape, value.shape, strict=True))
+                weights[name][part] = value[part].to(weights[name])
 
     def modules(self) -> nn.ModuleDict:
         """What is saved: the heads, and the encoder where it was trained."""

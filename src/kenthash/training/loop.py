@@ -21,13 +21,13 @@ from kenthash.methods import METHODS, Batch, ClosedForm, Method, Shapes, ShortQu
 from kenthash.model.config import HasherConfig, HeadConfig
 from kenthash.model.heads import MlpHead, Standardise, TanhHead
 from kenthash.model.network import HashNetwork
-from kenthash.model.pretrained import find_model
 from kenthash.progress import track
 from kenthash.training.distributed import add_gradients, gather, own_slice, rank, world_size
 from kenthash.training.lacking import captions_without, labels_without
 from kenthash.training.recipe import OptimizerRecipe, Recipe
 from kenthash.training.short_texts import ShortTexts, no_short_texts
 from kenthash.training.sources import FeatureSource, PictureSource, VectorSource
+from kenthash.training.start import open_start
 from kenthash.training.supervision import learnable, teaching_labels
 
 TOO_LARGE = 1e6  # a weighted term beyond this has diverged: outputs are bounded, honest terms stay below hundreds
@@ -74,9 +74,9 @@ class Training:
         torch.manual_seed(int(np.random.default_rng([recipe.seed, 0]).integers(2**63)))
         trained = source.encoder if isinstance(source, PictureSource) else None
         head = HeadConfig(dropout=0.0) if issubclass(kind, ClosedForm) else recipe.head
-        start = self._start(head)
+        start = open_start(recipe, source, head)
         if start is not None:
-            head = replace(head, hidden=start.config.image_head.hidden)
+            head = replace(head, hidden=max(head.hidden, start.config.image_head.hidden))
         config = HasherConfig(
             bits=recipe.bits,
             image_dim=source.image_dim,
@@ -122,27 +122,6 @@ class Training:
     def source_of(self, epoch: int) -> VectorSource:
         """Where the vectors of epoch `epoch` (from 0) come from."""
         return self.source if self.frozen is None or epoch >= self.recipe.encoder.frozen_epochs else self.frozen
-
-    def _start(self, head: HeadConfig) -> HashNetwork | None:
-        """The model of `recipe.start`, if it can be gone on from with this data and this kind of heads."""
-        name, bits = self.recipe.start, self.recipe.bits
-        if not name:
-            return None
-        start = HashNetwork.load(find_model(name), "cpu")
-        config = start.config
-        if config.encoder_trained:
-            raise UsageError(f"start={name}: its encoder was trained with it: choose a model with a frozen encoder")
-        if config.image_head.kind != "mlp" or head.kind != "mlp":
-            raise UsageError(f"start={name}: only heads of kind mlp can be gone on from: train both with head.kind=mlp")
-        if config.bits < bits:
-            raise UsageError(f"start={name}: its codes have {config.bits} bits: choose at most as many, not {bits}")
-        widths, own = (config.image_dim, config.text_dim), (self.source.image_dim, self.source.text_dim)
-        if widths != own or (config.encoder and self.source.encoder_spec not in ("", config.encoder)):
-            raise UsageError(
-                f"start={name}: takes vectors of {config.encoder or 'an unknown encoder'}, {widths[0]}-d and "
-                f"{widths[1]}-d, not of {self.source.encoder_spec or 'an unknown encoder'}, {own[0]}-d and {own[1]}-d"
-            )
-        return start
 
     def _standardise(self) -> None:
         """Give the heads the statistics of their input, from a sample of the training items."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kenthash.codes import check_bits
 from kenthash.data.splits import Protocol
@@ -90,7 +90,9 @@ class Recipe:
     split: SplitSizes = SplitSizes()
     encoder: EncoderRecipe = EncoderRecipe()
     head: HeadConfig = field(default_factory=HeadConfig)
-    start: str = ""  # a model, or the name of a pretrained one, from whose heads training goes on; their width is kept
+    # A model, or the name of a pretrained one, from whose heads training goes on; "" is random heads. `kenthash train`
+    # names one by itself where one fits (`training/start.py`).
+    start: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
     epochs: Annotated[int, Field(ge=1)] = 20
     batch: Annotated[int, Field(ge=2)] = 128
     clip: Annotated[float, Field(gt=0)] | None = 1.0  # largest norm of one tensor's gradient; None does not clip

@@ -91,7 +91,7 @@ def train_run(
             if rank() == 0:
                 _check_folder(recipe, out, resume)  # again, since another process may have begun a run here meanwhile
                 if not quiet:
-                    _tell_what_is_not_used(training, source, split)
+                    _tell_start_and_what_is_not_used(training, source, split)
                 write_recipe(out / "recipe.yaml", recipe)
                 split.save(out / "split.npz")
             with _threads(None if encoder is not None else 1):
@@ -103,8 +103,10 @@ def train_run(
         return rank() == 0
 
 
-def _tell_what_is_not_used(training: Training, source: VectorSource, split: Split) -> None:
+def _tell_start_and_what_is_not_used(training: Training, source: VectorSource, split: Split) -> None:
     notes = training_notes(type(training.method), source.dataset.labels, source.captions, split.train)
+    if start := training.recipe.start:
+        notes.append(f"the heads go on from those of {start}; --set start= begins with random ones")
     if training.method.uses_short_texts() and (reason := no_short_texts(source)):
         notes.append(f"short texts are not learned from: {reason}")
     for note in notes:
