@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from torch.nn.functional import cosine_similarity
 
 from kenthash.errors import UsageError
-from kenthash.losses.infonce import Temperature, info_nce, nt_xent
+from kenthash.losses.infonce import Temperature, imitation, info_nce, nt_xent
 
 
 @pytest.mark.parametrize("samples", [1, 2, 7])
@@ -35,6 +35,25 @@ def test_nt_xent_is_the_formula_and_has_its_gradient(samples: int) -> None:
         total -= log(partner / (sum(weight) - weight[i])) / (2 * samples)
     assert nt_xent(x, t, 0.5).item() == pytest.approx(total, abs=1e-12)
     assert gradcheck(lambda a, b: nt_xent(a, b, 0.5), (x, t))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 6])
+def test_imitation_is_the_formula_and_has_its_gradient(samples: int) -> None:
+    torch.manual_seed(samples)
+    x, t = (v.requires_grad_() for v in torch.randn(2, samples, 5, dtype=torch.float64))
+    other_x, other_t = torch.randn(2, samples, 8, dtype=torch.float64)
+
+    def chances(anchor: torch.Tensor, rows: torch.Tensor) -> list[float]:
+        weights = [exp(cosine_similarity(anchor, row, dim=0).item() / 0.5) for row in rows]
+        return [weight / sum(weights) for weight in weights]
+
+    total = 0.0
+    for anchors, rows, other_anchors, other_rows in ((x, t, other_x, other_t), (t, x, other_t, other_x)):
+        for k in range(samples):
+            pairs = zip(chances(other_anchors[k], other_rows), chances(anchors[k], rows), strict=True)
+            total += sum(q * log(q / p) for q, p in pairs) / samples
+    assert imitation(x, t, other_x, other_t, 0.5).item() == pytest.approx(total, abs=1e-12)
+    assert gradcheck(lambda a, b: imitation(a, b, other_x, other_t, 0.5), (x, t))
 
 
 def test_gradcheck_with_a_learned_temperature() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from kenthash import Hasher
 from kenthash.codes import pack
@@ -56,6 +57,26 @@ def test_a_run_that_started_from_a_model_is_finished_and_says_so(folder: Path) -
     train_run(recipe(folder, start=str(folder / "run")), folder / "further", quiet=True)
     assert f"start: {folder / 'run'}" in (folder / "further" / "recipe.yaml").read_text()
     assert Hasher.load(folder / "further", "cpu").bits == 16
+
+
+def test_it_keeps_what_the_model_knows_of_pairs(folder: Path) -> None:
+    features = FeaturePack.open(folder / "pack")
+    image, text = (torch.from_numpy(v.astype(np.float32)) for v in (features.image, features.text))
+    rows = make_split(400, 1).query
+
+    def similarities(heads: torch.nn.ModuleDict) -> torch.Tensor:
+        with torch.inference_mode():
+            x, t = heads["image_head"].eval()(image[rows]), heads["text_head"].eval()(text[features.text_offsets[rows]])
+        return normalize(x) @ normalize(t).T
+
+    def difference(keep: float) -> float:
+        begun = training(folder, start=str(folder / "run"), bits=32, settings={"keep": keep})
+        for epoch in range(4):
+            begun.epoch(epoch, lambda step, values: None)
+        assert begun.start is not None
+        return float((similarities(begun.network.modules()) - similarities(begun.start)).abs().mean())
+
+    assert difference(keep=10.0) < 0.85 * difference(keep=0.0)
 
 
 def test_units_beyond_those_of_the_model_learn(folder: Path) -> None:

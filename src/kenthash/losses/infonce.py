@@ -1,10 +1,11 @@
-"""Contrast of pairs: symmetric InfoNCE (KDPH, section "Cross-Modal Contrastive Alignment"), and NT-Xent."""
+"""Contrast of pairs: symmetric InfoNCE (KDPH, section "Cross-Modal Contrastive Alignment"), and NT-Xent; and InfoNCE
+whose targets are another model's."""
 
 from math import inf, log
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, log_softmax, normalize
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize
 
 from kenthash.errors import UsageError
 
@@ -24,6 +25,30 @@ def info_nce(x: Tensor, t: Tensor, temperature: Tensor | float) -> Tensor:
     x, t = normalize(torch.cat([x, t]), dim=-1).chunk(2)
     logits = x @ (t / temperature).mT
     return -(log_softmax(logits, 1).diagonal() + log_softmax(logits, 0).diagonal()).mean()
+
+
+def imitation(x: Tensor, t: Tensor, other_x: Tensor, other_t: Tensor, temperature: float) -> Tensor:
+    """How far the similarities of a batch are from those that another model gives it: with P(x→t) the softmax over j of
+    cos(x_k, t_j)/τ, and Q that of the other model,
+
+        1/B Σ_k KL[ Q_k(x→t) ‖ P_k(x→t) ] + the same of t→x
+
+    (affinity mimicking: Wu et al., TinyCLIP, ICCV 2023). Outputs `x` and `t` are [B, K], those of the other model
+    [B, K'], of the same items. It takes no gradient.
+
+    Example:
+
+        >>> imitation(torch.eye(4), torch.eye(4), 2 * torch.eye(4), torch.eye(4), 0.07).round(decimals=6)
+        tensor(0.)
+    """
+    x, t = normalize(torch.cat([x, t]), dim=-1).chunk(2)
+    other_x, other_t = normalize(torch.cat([other_x, other_t]).detach(), dim=-1).chunk(2)
+    logits, targets = x @ (t / temperature).mT, other_x @ (other_t / temperature).mT
+
+    def divergence(p: Tensor, q: Tensor) -> Tensor:
+        return kl_div(p.log_softmax(1), q.log_softmax(1), reduction="batchmean", log_target=True)
+
+    return divergence(logits, targets) + divergence(logits.mT, targets.mT)
 
 
 def nt_xent(x: Tensor, t: Tensor, temperature: float) -> Tensor:

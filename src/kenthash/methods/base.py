@@ -56,6 +56,7 @@ class Batch:
     items: Tensor  # [B] positions in the training set, 0 to N-1: for methods that remember
     captioned: Tensor  # [B] boolean: whether the item has a caption
     short: ShortQueries | None = None  # for a method that uses them, where an encoder can make them
+    start: tuple[Tensor, Tensor] | None = None  # outputs [B, K'] of the model that training goes on from, both sides
 
     @property
     def labelled(self) -> Tensor:

@@ -1,6 +1,6 @@
 """KCPH: Kent caption-preserving hashing, this project's own method and the default of `train`.
 
-    L = L_KAPH + λ_c L_NCE(x, t) + λ_s L_AP(q, x)
+    L = L_KAPH + λ_c L_NCE(x, t) + λ_s L_AP(q, x) + λ_k L_KL(x, t)
 
 Shared labels say that two photos are of the same kind, captions say what is on each. KCPH ranks the own pair first,
 then what shares labels, then the rest: symmetric InfoNCE (`losses/infonce.py`) sets a picture's own caption against all
@@ -8,8 +8,12 @@ others of the batch and the other way round, and the terms of KAPH rank by share
 q ("dog", "a photo of a dog", "red hat") rank the pictures that they ask for first (`training/short_texts.py`), where an
 encoder can make their vectors.
 
-Without labels, InfoNCE and the phrases of captions are all there is, and λ_c is 1. Items without labels are in no
-ranking by labels, and items without a caption learn from their labels alone.
+Where training goes on from another model, it keeps what that one knows of all pairs of the batch, beside the own ones
+(`imitation` in `losses/infonce.py`): else the few captions of most collections are soon known by heart, and what the
+model knew of others is lost.
+
+Without labels, InfoNCE, what the first model knows and the phrases of captions are all there is, and λ_c and λ_k are
+1. Items without labels are in no ranking by labels, and items without a caption learn from their labels alone.
 """
 
 from dataclasses import dataclass
@@ -19,7 +23,7 @@ from torch import Tensor
 
 from kenthash.errors import UsageError
 from kenthash.losses.average_precision import average_precision_loss
-from kenthash.losses.infonce import info_nce
+from kenthash.losses.infonce import imitation, info_nce
 from kenthash.methods import kaph
 from kenthash.methods.base import Batch, Shapes
 
@@ -29,6 +33,7 @@ class Settings(kaph.Settings):
     contrast: float = 0.15  # λ_c, weight of own pairs beside labels
     temperature: float = 0.07  # τ
     short: float = 0.1  # λ_s, weight of short texts
+    keep: float = 0.1  # λ_k, weight beside labels of what the model knows that training goes on from
 
 
 class Kcph(kaph.Kaph):
@@ -47,14 +52,18 @@ class Kcph(kaph.Kaph):
         terms = super().terms(batch)
         pairs = batch.captioned
         terms["contrast"] = info_nce(batch.x[pairs], batch.t[pairs], self.settings.temperature)
+        if batch.start is not None and self.settings.keep:
+            x0, t0 = batch.start
+            terms["keep"] = imitation(batch.x[pairs], batch.t[pairs], x0[pairs], t0[pairs], self.settings.temperature)
         if batch.short is not None:
             short = batch.short
             terms["short"] = average_precision_loss(short.outputs, batch.x, short.relevant, short.counted)
         return terms
 
     def weights(self) -> dict[str, float]:
-        contrast = self.settings.contrast if self.shapes.classes else 1.0
-        return super().weights() | {"contrast": contrast, "short": self.settings.short}
+        s = self.settings
+        contrast, keep = (s.contrast, s.keep) if self.shapes.classes else (1.0, 1.0)
+        return super().weights() | {"contrast": contrast, "keep": keep, "short": s.short}
 
     def uses_short_texts(self) -> bool:
         return bool(self.settings.short > 0)

@@ -89,8 +89,11 @@ class Training:
             nested=recipe.nested,
         )
         self.network = HashNetwork(config, trained)
+        self.start = None
         if start is not None:
             self.network.start_from(start)
+            if trained is None:  # heads of one encoder say nothing of another's vectors
+                self.start = start.modules().to(device)
         else:
             self._standardise()
         shapes = Shapes(labels.shape[1], recipe.bits, source.image_dim, source.text_dim, len(rows))
@@ -178,15 +181,17 @@ class Training:
         rows = self.rows[items]
         source = self.source_of(steps_done // self.steps)
         image, text = source.vectors(rows[self.own], captions[self.own], train=True)
-        batch = Batch(
-            x=gather(self.network.image_head(image)),
-            t=gather(self.network.text_head(text)),
-            labels=self.labels[torch.from_numpy(rows)],
-            image_features=gather(image.detach()),
-            text_features=gather(text.detach()),
-            items=torch.from_numpy(items).to(self.device),
-            captioned=torch.from_numpy(self.captions[rows] > 0).to(self.device),
-            short=self._short_queries(items, source, steps_done),
+        batch = self._with_start(
+            Batch(
+                x=gather(self.network.image_head(image)),
+                t=gather(self.network.text_head(text)),
+                labels=self.labels[torch.from_numpy(rows)],
+                image_features=gather(image.detach()),
+                text_features=gather(text.detach()),
+                items=torch.from_numpy(items).to(self.device),
+                captioned=torch.from_numpy(self.captions[rows] > 0).to(self.device),
+                short=self._short_queries(items, source, steps_done),
+            )
         )
         terms = self.weighted_terms(batch)
         loss = torch.stack(list(terms.values())).sum()
@@ -206,6 +211,13 @@ class Training:
         if steps_done % LOG_EVERY == 0:
             log(steps_done, {f"loss/{name}": value for name, value in values.items()} | {"gradient_norm": norm.item()})
         return values
+
+    def _with_start(self, batch: Batch) -> Batch:
+        if self.start is None:
+            return batch
+        with torch.no_grad():
+            image, text = self.start["image_head"](batch.image_features), self.start["text_head"](batch.text_features)
+        return replace(batch, start=(image, text))
 
     def _short_texts(self, labels: Labels) -> ShortTexts | None:
         """All of them encoded, unless the encoder learns; None where there are none, or no encoder for them."""
