@@ -30,10 +30,10 @@ from kenthash.methods.base import Batch, Shapes
 
 @dataclass(frozen=True)
 class Settings(kaph.Settings):
-    contrast: float = 0.15  # λ_c, weight of own pairs beside labels
+    contrast: float = 0.1  # λ_c, weight of own pairs beside labels
     temperature: float = 0.07  # τ
     short: float = 0.1  # λ_s, weight of short texts
-    keep: float = 0.1  # λ_k, weight beside labels of what the model knows that training goes on from
+    keep: float = 0.15  # λ_k, weight beside labels of what the model knows that training goes on from
 
 
 class Kcph(kaph.Kaph):
@@ -41,7 +41,12 @@ class Kcph(kaph.Kaph):
     title = "KCPH"
     settings_class = Settings
     needs_labels = False
-    recipe: ClassVar[dict[str, Any]] = {**kaph.Kaph.recipe, "choose_by": "both"}
+    recipe: ClassVar[dict[str, Any]] = {
+        **kaph.Kaph.recipe,
+        "head": {**kaph.Kaph.recipe["head"], "hidden": 4096},
+        "epochs": 40,
+        "choose_by": "both",
+    }
 
     def __init__(self, shapes: Shapes, settings: Settings) -> None:
         if not settings.contrast > 0:

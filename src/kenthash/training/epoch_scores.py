@@ -22,11 +22,8 @@ from kenthash.training.supervision import label_fault
 Log = Callable[[dict[str, float]], None]
 
 RECALL_K = 10
-CHOSEN: dict[str, tuple[str, ...]] = {
-    "map": ("i2t", "t2i"),
-    "recall": ("recall_i2t", "recall_t2i"),
-    "both": ("i2t", "t2i", "recall_i2t", "recall_t2i"),
-}
+_MAP, _RECALL = ("i2t", "t2i"), ("recall_i2t", "recall_t2i")
+CHOSEN: dict[str, tuple[str, ...]] = {"map": _MAP, "recall": _RECALL, "both": 3 * _MAP + _RECALL}
 LOGGED = {"i2t": "map/i2t", "t2i": "map/t2i", "recall_i2t": "recall/i2t", "recall_t2i": "recall/t2i"}
 
 
@@ -36,8 +33,9 @@ def score_epoch(
     """`i2t` and `t2i` are mAP by shared labels, where the labels tell anything; `recall_i2t` and `recall_t2i` are
     recall@10 of own pairs; `nested` has the same of each shorter length of a model of nested codes.
 
-    `score` is the mean of the two mAP, of the two recalls or of all four, as `choose_by` says (without labels, of the
-    two recalls), and over all lengths. Items without a caption are left out, and items without labels of mAP.
+    `score` is the mean of the two mAP, of the two recalls or of both, as `choose_by` says (without labels, of the two
+    recalls), and over all lengths. In `both` mAP counts three times: a change of λ_c in KCPH buys about three points of
+    recall for one of mAP, and recall among few validation items is the noisier of the two. Items without a caption are left out, and items without labels of mAP.
     """
     labels, captioned = source.dataset.labels, source.captions > 0
     labelled = captioned & np.asarray(labels.any(axis=1))
