@@ -35,7 +35,8 @@ def score_epoch(
 
     `score` is the mean of the two mAP, of the two recalls or of both, as `choose_by` says (without labels, of the two
     recalls), and over all lengths. In `both` mAP counts three times: a change of λ_c in KCPH buys about three points of
-    recall for one of mAP, and recall among few validation items is the noisier of the two. Items without a caption are left out, and items without labels of mAP.
+    recall for one of mAP, and recall among few validation items is the noisier of the two. Items without a caption are
+    left out, and items without labels of mAP.
     """
     labels, captioned = source.dataset.labels, source.captions > 0
     labelled = captioned & np.asarray(labels.any(axis=1))
