@@ -7,6 +7,8 @@ No test may fail because the machine is slow or busy, so Hypothesis does not lim
 """
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,18 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the pipe on which servers hang that all processes of a run share (see `shared` in tests/search/servers.py):
+    the first process keeps it open, so that they end with it, however it ends."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and hasattr(os, "mkfifo"):
+        folder = tempfile.mkdtemp(prefix="kenthash-servers-")
+        os.mkfifo(f"{folder}/end")
+        pipe = os.open(f"{folder}/end", os.O_RDWR)
+        os.environ["KENTHASH_SHARED_SERVERS"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        config.add_cleanup(lambda: os.close(pipe))
 
 
 # Files that take longest, which are begun first: else one process works on the last of them while the others wait.

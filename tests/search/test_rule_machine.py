@@ -35,8 +35,6 @@ from kenthash.search.local.backup import backup_index
 from kenthash.search.local.verify import verify_index
 from processes import wait_until
 
-pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
-
 TIMES = int(os.environ.get("KENTHASH_TORTURE", "1"))
 # Sequences, and steps of each. The first that Hypothesis tries is trivial, and each leaves out some operations.
 EXAMPLES = {"local": (12, 20), "postgres": (25, 20), "milvus": (6, 10)}
