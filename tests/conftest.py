@@ -1,6 +1,6 @@
 """Shared by all tests. The modules beside this file (packs, components, processes) can be imported from every test.
 
-Three test processes share two cores, since a test often waits for a server. The tensors here are small: one
+Four test processes share two cores, since a test often waits for a server. The tensors here are small: one
 thread each, or they wait for each other. Set before torch is imported, and inherited by the commands that tests start.
 
 No test may fail because the machine is slow or busy, so Hypothesis does not limit the time of an example either.
@@ -41,7 +41,7 @@ LONGEST = (
     "test_docs.py",
     "torture/test_faults.py",
     "torture/test_power_loss.py",
-    "search/test_rule_machine.py",
+    "search/test_rule_machine.py",  # the first to wait for the start of Milvus, while the others do something else
     "encoders/test_shard_work.py",
     "encoders/test_encode_pipeline.py",
     "methods/test_learning.py",

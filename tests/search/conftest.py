@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from servers import shared
+from servers import new_addresses
 
 from kenthash.search.local import scan
 
@@ -20,4 +20,4 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "local":
         folder = tmp_path_factory.mktemp("indexes")
         return lambda name: str(folder / f"{name}.kh")
-    return shared(request.param)
+    return new_addresses(request.param)

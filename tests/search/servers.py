@@ -35,9 +35,9 @@ def running(kind: str) -> Iterator[str]:
         server.wait(timeout=PATIENCE)
 
 
-def shared(kind: str) -> Callable[[str], str]:
-    """The addresses of indexes, given their names, on a server that all processes of the test run share. The names are
-    different ones in each call. The server ends with the run (see tests/conftest.py)."""
+def shared(kind: str) -> str:
+    """The address of a server that all processes of the test run share, and that ends with it (see tests/conftest.py).
+    Each test keeps to collections and databases of its own."""
     folder = Path(os.environ["KENTHASH_SHARED_SERVERS"])
     saved = folder / f"{kind}.address"
     with (folder / f"{kind}.lock").open("w") as lock:
@@ -46,13 +46,24 @@ def shared(kind: str) -> Callable[[str], str]:
             with (folder / "end").open("rb") as end_of_run:
                 _, address = start(kind, end_of_run)
             saved.write_text(address)
-    address, stamp = saved.read_text(), f"t{uuid.uuid4().hex[:8]}"
-    if kind == "milvus":
-        return lambda name: f"{address}/{stamp}_{name}"
+    return saved.read_text()
+
+
+def new_database() -> str:
+    """The address of an empty database on the shared PostgreSQL."""
+    address, name = shared("postgres"), f"t{uuid.uuid4().hex[:8]}"
     with need("psycopg").connect(address, autocommit=True) as connection:
-        connection.execute(f"create database {stamp}")
-    address = address.replace("/postgres?", f"/{stamp}?")
-    return lambda name: f"{address}&table={name}"
+        connection.execute(f"create database {name}")
+    return address.replace("/postgres?", f"/{name}?")
+
+
+def new_addresses(kind: str) -> Callable[[str], str]:
+    """The addresses of indexes on a shared server, given their names; other ones in each call."""
+    if kind == "postgres":
+        database = new_database()
+        return lambda name: f"{database}&table={name}"
+    address, stamp = shared(kind), f"t{uuid.uuid4().hex[:8]}"
+    return lambda name: f"{address}/{stamp}_{name}"
 
 
 def start(kind: str, end: IO[bytes] | int) -> tuple["subprocess.Popen[bytes]", str]:

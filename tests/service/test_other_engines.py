@@ -20,7 +20,7 @@ from processes import PATIENCE
 
 @pytest.fixture(scope="module", params=["milvus", "postgres"])
 def target(request: pytest.FixtureRequest) -> str:
-    return servers.shared(request.param)("served")
+    return servers.new_addresses(request.param)("served")
 
 
 def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFactory) -> None:
