@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes
 from kenthash.errors import DataError
 from kenthash.search import Index
-from kenthash.search.local.backup import backup_index
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import backup_index, verify_index
 from processes import wait_until
 
 TIMES = int(os.environ.get("KENTHASH_TORTURE", "1"))
