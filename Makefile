@@ -55,7 +55,7 @@ types: $(VENV)/.installed
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 package: $(VENV)/.installed
 	$(BIN)/python scripts/package.py
@@ -68,7 +68,7 @@ extras: $(VENV)/.installed
 lowest: $(VENV)/.installed
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/lowest
 	$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct -e '.[dev]'
-	build/lowest/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	build/lowest/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 PART ?= 1
 torture: $(VENV)/.installed

@@ -1,9 +1,9 @@
-"""Where indexes are created: a folder, a real Milvus, a real PostgreSQL, each started once for all tests here."""
+"""Where indexes are created: a folder, a real Milvus, a real PostgreSQL."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from servers import running
+from servers import new_addresses
 
 from kenthash.search.local import scan
 
@@ -15,14 +15,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", params=["local", "milvus", "postgres"])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """The address of an index, given its name."""
     if request.param == "local":
         folder = tmp_path_factory.mktemp("indexes")
-        yield lambda name: str(folder / f"{name}.kh")
-        return
-    with running(request.param) as address:
-        if request.param == "milvus":
-            yield lambda name: f"{address}/{name}"
-        else:
-            yield lambda name: f"{address}&table={name}"
+        return lambda name: str(folder / f"{name}.kh")
+    return new_addresses(request.param)

@@ -29,7 +29,7 @@ from kenthash.codes import Codes, unpack
 from kenthash.errors import KenthashError
 from kenthash.search import Hits, Index, add_texts
 from kenthash.search.local import mih, scan, snapshot
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import verify_index
 
 ITEMS = 3000
 # The form, and the bits of codes, of which an index with two stages keeps the first 64 in memory.

@@ -1,5 +1,6 @@
 """Real servers for the tests: started by scripts/servers.py, ended with the test run however it ends."""
 
+import fcntl
 import importlib.util
 import os
 import select
@@ -7,10 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 import pytest
 
@@ -23,26 +25,65 @@ CLIENTS = {"milvus": "pymilvus", "postgres": "psycopg"}
 
 @contextmanager
 def running(kind: str) -> Iterator[str]:
-    """The address of a fresh server. Where there can be none the test skips, or fails where CI is set."""
-    need(CLIENTS[kind])
-    # The server lives as long as the pipe to its standard input, which a killed test run closes too.
-    server = subprocess.Popen(
-        [sys.executable, str(SCRIPT), kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert server.stdin and server.stdout and server.stderr
+    """The address of a fresh server, for a test that kills it."""
+    server, address = start(kind, subprocess.PIPE)
     try:
+        yield address
+    finally:
+        assert server.stdin
+        server.stdin.close()
+        server.wait(timeout=PATIENCE)
+
+
+def shared(kind: str) -> str:
+    """The address of a server that all processes of the test run share, and that ends with it (see tests/conftest.py).
+    Each test keeps to collections and databases of its own."""
+    folder = Path(os.environ["KENTHASH_SHARED_SERVERS"])
+    saved = folder / f"{kind}.address"
+    with (folder / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not saved.exists():
+            with (folder / "end").open("rb") as end_of_run:
+                _, address = start(kind, end_of_run)
+            saved.write_text(address)
+    return saved.read_text()
+
+
+def new_database() -> str:
+    """The address of an empty database on the shared PostgreSQL."""
+    address, name = shared("postgres"), f"t{uuid.uuid4().hex[:8]}"
+    with need("psycopg").connect(address, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    return address.replace("/postgres?", f"/{name}?")
+
+
+def new_addresses(kind: str) -> Callable[[str], str]:
+    """The addresses of indexes on a shared server, given their names; other ones in each call."""
+    if kind == "postgres":
+        database = new_database()
+        return lambda name: f"{database}&table={name}"
+    address, stamp = shared(kind), f"t{uuid.uuid4().hex[:8]}"
+    return lambda name: f"{address}/{stamp}_{name}"
+
+
+def start(kind: str, end: IO[bytes] | int) -> tuple["subprocess.Popen[bytes]", str]:
+    """A server, which lives as long as the pipe `end`, and its address. A killed test run closes the pipe, too. Where
+    there can be no server the test skips, or fails where CI is set."""
+    need(CLIENTS[kind])
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen([sys.executable, str(SCRIPT), kind], stdin=end, stdout=subprocess.PIPE, stderr=log)
+        assert server.stdout
         answered, _, _ = select.select([server.stdout], [], [], PATIENCE)  # the first start of all also installs Milvus
         address = server.stdout.readline().decode().strip() if answered else ""
         if not address:
-            server.stdin.close()
-            problem = f"{kind} did not start: {server.stderr.read().decode(errors='replace')[-1000:]}"
+            server.terminate()
+            server.wait(timeout=PATIENCE)
+            log.seek(0)
+            problem = f"{kind} did not start: {log.read().decode(errors='replace')[-1000:]}"
             if os.environ.get("CI"):
                 pytest.fail(problem)
             pytest.skip(problem)
-        yield address
-    finally:
-        server.stdin.close()
-        server.wait(timeout=PATIENCE)
+    return server, address
 
 
 class Postgres:

@@ -14,9 +14,8 @@ import pytest
 from kenthash.codes import Codes
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import Index, add_texts
-from kenthash.search.local.backup import backup_index
 from kenthash.search.local.local_engine import LocalEngine
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import backup_index, verify_index
 
 GROUP = 10  # items that are always changed together
 

@@ -15,8 +15,6 @@ from kenthash.search import Index, add_texts
 from kenthash.search.export import export_index, read_codes
 from kenthash.search.photo_counts import PhotoCounts
 
-pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
-
 
 @pytest.mark.parametrize("bits", [16, 72, 256])
 def test_nearest(target: Callable[[str], str], bits: int) -> None:

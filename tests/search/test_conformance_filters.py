@@ -25,9 +25,6 @@ from kenthash.search.filters import (
 )
 from kenthash.search.index import Index
 
-pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
-
-
 HOSTILE = [
     "it's",
     'say "no"',

@@ -13,7 +13,7 @@ import pytest
 from kenthash.codes import hamming
 from kenthash.errors import DataError
 from kenthash.search import Index
-from kenthash.search.local import checksums, kernels, mih, searcher
+from kenthash.search.local import checksums, kernels, local_engine, mih
 from kenthash.search.local.sqlite import sqlite3
 
 MUTATIONS = 40  # of the 2,000 and more that `python tests/search/damage.py codes 0 2000` tries
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_rebuilt_with_one_line(path: Path, caplog: pytest.LogC
 
 
 def test_damage_while_the_index_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searcher, "FILE_CHECK_SECONDS", 0)
+    monkeypatch.setattr(local_engine, "FILE_CHECK_SECONDS", 0)
     with Index.open(path) as index:
         for place in (5000, 4096 + 8 * 2000 + 50):  # in the codes, in the rows
             check(index)

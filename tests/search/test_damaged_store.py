@@ -13,9 +13,8 @@ from damage import FOUND_BY_VERIFY
 
 from kenthash.errors import DataError
 from kenthash.search import Index, add_texts
-from kenthash.search.local.backup import backup_index
+from kenthash.search.local.maintenance import backup_index, verify_index
 from kenthash.search.local.sqlite import sqlite3
-from kenthash.search.local.verify import verify_index
 
 MUTATIONS = 40  # of the many that `python tests/search/damage.py store 0 1000` tries
 LATE = "late"  # an item that is not in the code file

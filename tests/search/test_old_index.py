@@ -12,7 +12,7 @@ from brute_force import Metadata, Reference, agree
 
 from kenthash.errors import DataError, UsageError
 from kenthash.search import Index, add_texts
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import verify_index
 
 CODES = np.random.default_rng(0).integers(0, 256, (300, 8), np.uint8)
 

@@ -20,8 +20,6 @@ from kenthash.errors import KenthashError
 from kenthash.search import Index
 from processes import PATIENCE, wait_until
 
-pytestmark = pytest.mark.xdist_group("servers")
-
 CRASHES = 3 * int(os.environ.get("KENTHASH_TORTURE", "1"))
 GROUP = 20  # items that are always written together
 

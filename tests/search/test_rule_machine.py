@@ -31,11 +31,8 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes
 from kenthash.errors import DataError
 from kenthash.search import Index
-from kenthash.search.local.backup import backup_index
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import backup_index, verify_index
 from processes import wait_until
-
-pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
 
 TIMES = int(os.environ.get("KENTHASH_TORTURE", "1"))
 # Sequences, and steps of each. The first that Hypothesis tries is trivial, and each leaves out some operations.

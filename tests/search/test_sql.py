@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from servers import running
+from servers import new_database
 
 from components import need
 from kenthash.codes import hamming
@@ -68,7 +68,7 @@ def test_duckdb(codes: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
 def test_postgresql(codes: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
     psycopg = need("psycopg")
     table, statement = recipe("PostgreSQL")
-    with running("postgres") as address, psycopg.connect(address) as connection:
+    with psycopg.connect(new_database()) as connection:
         connection.execute(table)
         connection.cursor().executemany("insert into items values (%s, %s)", rows(codes))
         words = re.sub(r"(?<!:):query", "%(query)s::bigint", statement)

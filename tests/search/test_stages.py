@@ -10,7 +10,7 @@ from components import need
 from kenthash.codes import Codes, pack
 from kenthash.search import Index
 from kenthash.search.local import scan, snapshot
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import verify_index
 from kenthash.search.queries import Queries, real_valued
 
 ITEMS, BITS, LONG = 40_000, 64, 160

@@ -13,8 +13,6 @@ from kenthash.search import Hits, Index, Item, add_texts
 from kenthash.search.engine import MAX_TEXTS, coded_texts
 from kenthash.search.filters import matches, parse
 
-pytestmark = pytest.mark.xdist_group("servers")  # one worker, so that each server is started once
-
 BITS = 16  # many ties
 
 

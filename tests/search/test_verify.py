@@ -17,8 +17,8 @@ from kenthash.errors import UsageError
 from kenthash.search import Index
 from kenthash.search.local import mih
 from kenthash.search.local.codefile import PAGE
+from kenthash.search.local.maintenance import verify_index
 from kenthash.search.local.sqlite import sqlite3
-from kenthash.search.local.verify import verify_index
 
 
 @pytest.fixture(scope="module")

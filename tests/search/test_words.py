@@ -10,7 +10,7 @@ from brute_force import Metadata
 from kenthash.codes import pack
 from kenthash.search import Index
 from kenthash.search.filters import parse
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import verify_index
 from kenthash.search.words import search_with_words
 
 OUTPUTS = np.random.default_rng(0).standard_normal((6, 16)).astype(np.float32)

@@ -1,6 +1,5 @@
 """The service on an index that stands on a real Milvus or PostgreSQL."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -18,13 +17,10 @@ from kenthash.search.models import assign_model
 from kenthash.search.queries import real_valued
 from processes import PATIENCE
 
-pytestmark = pytest.mark.xdist_group("servers")
-
 
 @pytest.fixture(scope="module", params=["milvus", "postgres"])
-def target(request: pytest.FixtureRequest) -> Iterator[str]:
-    with servers.running(request.param) as address:
-        yield f"{address}/served" if request.param == "milvus" else f"{address}&table=served"
+def target(request: pytest.FixtureRequest) -> str:
+    return servers.new_addresses(request.param)("served")
 
 
 def test_a_service_on_a_server(target: str, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -31,8 +31,7 @@ from changes import BITS, CODE_BITS, Change, State, after, carry_out, change, ch
 from kenthash.errors import KenthashError
 from kenthash.search import Index
 from kenthash.search.local import scan
-from kenthash.search.local.backup import backup_index
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import backup_index, verify_index
 from shim import Shim, run_shimmed, shimmed
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EINTR)

@@ -17,7 +17,7 @@ from disk import Content, Disk, write_content
 
 from kenthash.errors import KenthashError
 from kenthash.search import Index
-from kenthash.search.local.verify import verify_index
+from kenthash.search.local.maintenance import verify_index
 from shim import Kind, read_records, run_shimmed, shimmed
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where flushing takes no time

@@ -127,21 +127,6 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
 
 
-def same_losses(first: Path, second: Path) -> None:
-    histories = (json.loads((run / "history.json").read_text()) for run in (first, second))
-    for a, b in zip(*histories, strict=True):
-        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
-
-
-def test_two_processes_learn_what_one_learns(pack: Path, whole: Whole, tmp_path: Path) -> None:
-    out = tmp_path / "two"
-    completed = subprocess.run(
-        [*TORCHRUN, "-m", "kenthash", *command(pack, out)], env=ENV, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert completed.returncode == 0, completed.stderr
-    same_losses(whole[0], out)
-
-
 # The process LOST is killed when process 0 reports the second epoch; or, if it is process 0, kills itself then.
 LOSING = """
 import os, pathlib, runpy, signal, sys, time
@@ -163,8 +148,11 @@ runpy.run_module("kenthash", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("lost", ["0", "1"])
-def test_a_lost_process_is_reported_and_the_run_resumes(pack: Path, whole: Whole, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize(("lost", "resumed_by"), [("0", 2), ("1", 1)])
+def test_two_processes_learn_what_one_learns_though_one_is_lost(
+    pack: Path, whole: Whole, tmp_path: Path, lost: str, resumed_by: int
+) -> None:
+    """The loss of a process is reported, and the run goes on by as many processes as there are then."""
     out, script = tmp_path / "run", tmp_path / "losing.py"
     script.write_text(LOSING)
     arguments = [str(script), str(tmp_path), lost, *command(pack, out)]
@@ -173,10 +161,16 @@ def test_a_lost_process_is_reported_and_the_run_resumes(pack: Path, whole: Whole
     [line] = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
     assert "another process of this run" in line and f"kenthash train --resume --out {out}" in line
     assert "src/kenthash/" not in ended.stderr  # no trace of ours beside torchrun's own report
-    resume = ["-m", "kenthash", "train", "--resume", "--out", str(out)]
-    resumed = subprocess.run([*TORCHRUN, *resume], env=ENV, capture_output=True, text=True, timeout=PATIENCE)
+    resume = ["train", "--resume", "--out", str(out)]
+    if resumed_by == 1:
+        resumed = run_here(*resume)
+    else:
+        words = [*TORCHRUN, "-m", "kenthash", *resume]
+        resumed = subprocess.run(words, env=ENV, capture_output=True, text=True, timeout=PATIENCE)
     assert resumed.returncode == 0, resumed.stderr
-    same_losses(whole[0], out)
+    histories = (json.loads((run / "history.json").read_text()) for run in (whole[0], out))
+    for a, b in zip(*histories, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5, abs=1e-5)
 
 
 def test_the_saved_model_holds_two_heads_and_costs_two_heads(whole: Whole) -> None:

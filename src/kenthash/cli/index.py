@@ -300,7 +300,7 @@ def verify(
     again, and drops codes of texts that are wrong, for `index add --texts` to make. Damaged items come from a backup.
     """
     from kenthash.search.folders.own_index import given_or_own_index
-    from kenthash.search.local.verify import verify_index
+    from kenthash.search.local.maintenance import verify_index
 
     result = verify_index(given_or_own_index(index), repair)
     if as_json:
@@ -330,7 +330,7 @@ def backup(
     begin with its name (a log that is left, such as photos.kh-wal, would change the copy), and copy it there.
     """
     from kenthash.search.folders.own_index import given_or_own_index
-    from kenthash.search.local.backup import backup_index
+    from kenthash.search.local.maintenance import backup_index
 
     items = backup_index(given_or_own_index(index), out)
     typer.echo(json.dumps({"items": items}) if as_json else items)

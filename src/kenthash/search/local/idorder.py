@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.search.local.seals import SEAL, block_seal
+from kenthash.search.local.checksums import SEAL, block_seal
 from kenthash.search.local.sqlite import sqlite3
 
 SIZE = 128  # rows of a block

@@ -10,8 +10,8 @@ from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.files import sync_folder
 from kenthash.search.engine import NoSuchIndex
 from kenthash.search.filters import NearPlace
+from kenthash.search.local.checksums import item_seal, notes_seal, text_seal
 from kenthash.search.local.idorder import IdOrder
-from kenthash.search.local.seals import item_seal, notes_seal, text_seal
 from kenthash.search.local.sqlite import sqlite3
 
 APPLICATION = 0x6B656E74  # "kent" in SQLite's header: marks the files of kenthash
@@ -43,7 +43,7 @@ MIGRATIONS = (
     """,
     "CREATE TABLE notes(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;",
     "CREATE TABLE id_order(first TEXT PRIMARY KEY, rows BLOB NOT NULL) WITHOUT ROWID;",  # filled by `_migrate`
-    "",  # checksums (see `seals`), by `_seal_all`
+    "",  # checksums (see `checksums`), by `_seal_all`
 )
 NOTES_SEAL = "notes checksum"  # in `about`
 

@@ -11,7 +11,7 @@ and the rows of removed items are listed in `removed`. So a cache that knows up 
 The codes of texts are in tables of their own (`TextStore`), which are created when the first texts get codes, so that a
 file without texts stays as it was.
 
-SQLite does not notice a changed letter or bit, so rows have checksums of ours (`seals`), which are compared whenever a
+SQLite does not notice a changed letter or bit, so rows have `checksums` of ours, which are compared whenever a
 row is read out. What SQLite itself looks through, for a filter or to count labels, is compared by `verify` only.
 """
 
@@ -42,6 +42,7 @@ from kenthash.search.filters import (
     Or,
     kind,
 )
+from kenthash.search.local.checksums import item_seal, notes_seal, text_seal
 from kenthash.search.local.idorder import DIFFER, IdOrder
 from kenthash.search.local.schema import (
     NOTES_SEAL,
@@ -55,7 +56,6 @@ from kenthash.search.local.schema import (
     file_identity,
     open_file,
 )
-from kenthash.search.local.seals import item_seal, notes_seal, text_seal
 from kenthash.search.local.sqlite import sqlite3
 from kenthash.search.metadata import JsonMetadata
 from kenthash.search.photo_counts import CELLS_PER_DEGREE, MONTH, PhotoGroup
