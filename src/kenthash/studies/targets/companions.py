@@ -5,10 +5,10 @@ companions of a hub look alike up to a sign: one direction is common to them, ha
 it. An item has one or two companions, and each of them brings a hub in half of the cases: with a probability of
 `strength` its own hub, otherwise any. So every class is as frequent at every strength, and co-occurrence alone differs.
 
-The mechanism of the paper predicts where the shape should help: with strength 1 and hubs without a look of their own.
-The items of a hub then lie at two ends of a line, no single direction stands for them, and a Kent distribution whose
-axis is that line does. In two control conditions the shape should be of no use: labels are independent, or a hub has a
-direction of its own, by which one mean direction is enough.
+If the shape absorbs conflicts, as the paper says, it should help with strength 1 and hubs without a look of their own:
+the items of a hub then lie at two ends of a line, no single direction stands for them, and a Kent distribution whose
+axis is that line does. In two control conditions it should be of no use: labels are independent, or a hub has a
+direction of its own, so that one mean direction is enough.
 """
 
 from collections.abc import Sequence
