@@ -17,7 +17,8 @@ from kenthash.studies.analyze import analyse, as_text
 from kenthash.studies.outcome import LeftOut, Outcome
 from kenthash.studies.reproduce import reproduce
 from kenthash.studies.study import Study
-from kenthash.studies.targets import OF_OWN_PAIRS, PRACTICE, TARGETS
+from kenthash.studies.targets import OF_OWN_PAIRS, PRACTICE, TARGETS, companions
+from kenthash.studies.targets.companions import COMPANIONS, CONDITIONS, HUBS, KINDS, make_labels, with_companions
 from kenthash.studies.targets.conditions import few, long_codes, missing, noise, tried
 from kenthash.studies.targets.nested import nested
 from kenthash.studies.targets.transfer import transfer
@@ -189,5 +190,34 @@ def test_the_command_prints_json(bare: Study) -> None:
 
 def test_they_are_asked_for_by_name(study: Study) -> None:
     assert not PRACTICE.keys() & TARGETS.keys()
-    with pytest.raises(UsageError, match=r"there is no target 'fewer': choose from table1, .*long, nested, or all"):
+    with pytest.raises(
+        UsageError, match=r"there is no target 'fewer': choose from table1, .*nested, companions, or all"
+    ):
         reproduce(study, "fewer")
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.name)
+def test_a_hub_comes_with_its_own_companions_or_with_any(condition: companions.Condition) -> None:
+    labels = make_labels(condition, np.random.default_rng(0)).astype(np.int64)
+    hubs, groups = labels[:, :HUBS], labels[:, HUBS:].reshape(len(labels), HUBS, COMPANIONS).any(axis=2)
+    own = (hubs & groups).sum() / hubs.sum()
+    assert own == 1 if condition.strength == 1 else 0.2 < own < 0.4
+    frequency = labels.mean(axis=0)  # the same at every strength
+    assert frequency[:HUBS] == pytest.approx(0.15, abs=0.02) and frequency[HUBS:] == pytest.approx(0.03, abs=0.015)
+
+
+def test_companions(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companions, "ITEMS", 200)
+    rows = written(study, with_companions(study))
+    assert len(rows) == 3 * len(CONDITIONS)
+    for row, condition in zip(rows[::3], CONDITIONS, strict=True):
+        maps = {kind: mean_map(study, f"companions-{condition.name}-{kind}-16") for kind in KINDS}
+        assert {title: float(row[title]) for title in KINDS.values()} == pytest.approx(
+            {title: maps[kind] for kind, title in KINDS.items()}, abs=1e-6
+        )
+        assert float(row["Kent − vMF"].replace("−", "-")) == pytest.approx(maps["kent"] - maps["vmf"], abs=1e-4)
+    with (study.out / "companions" / "proxies.csv").open(encoding="utf-8") as stream:
+        kent, default, vmf, point = list(csv.DictReader(stream))[:4]
+    assert float(kent["share of the shape"]) > 0.1 > float(default["share of the shape"]) > 0
+    # Held at 0: its scores are those of a von Mises-Fisher distribution.
+    assert float(vmf["β"]) == float(vmf["share of the shape"]) == 0 and point["κ"] == ""

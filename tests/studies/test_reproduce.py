@@ -188,6 +188,9 @@ def test_the_leads_are_those_of_their_runs(study: Study, messages: str) -> None:
     stored = read_json(study.out / "runs" / f"kdph-vmf-few10-noise0.4-{BITS}-0" / "metrics.json")
     ndcg = np.mean([stored[direction]["ndcg_at"]["100"] for direction in ("i2t", "t2i")])
     assert float(graded[f"{BITS} bits, 13 items, 40% noisy"]["vMF (β = 0)"]) == pytest.approx(ndcg, abs=1e-6)
+    for row in table(study, "conflicts", "shape"):
+        assert float(row["β"]) == pytest.approx(0.1, abs=0.05)  # two epochs hardly move it from where it starts
+        assert 0 < float(row["share of the shape"]) < 0.05
 
 
 def test_the_causes_are_those_of_their_runs(study: Study, messages: str) -> None:

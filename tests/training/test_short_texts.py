@@ -14,7 +14,7 @@ from kenthash.data.pack import FeaturePack
 from kenthash.data.pack import write_pack as write_feature_pack
 from kenthash.data.short_texts import TRAINED, UNSEEN, in_prompt, phrases
 from kenthash.data.splits import make_split
-from kenthash.evaluation.short_queries import ASKED, class_texts
+from kenthash.evaluation.short_queries import TEMPLATES, class_texts
 from kenthash.training import sources
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.loop import Training
@@ -114,7 +114,7 @@ def test_what_is_learned_from_short_texts_and_what_evaluate_says(pack: Path, tmp
     train_run(make_recipe(recipe(pack, short=1.0)), run, quiet=True)
     evaluation = evaluate_run(run, figures=False)
     short = evaluation.metrics["short_queries"]
-    assert list(short["templates"]) == [in_prompt(template, "NAME") for template in ASKED]
+    assert list(short["templates"]) == [in_prompt(template, "NAME") for template in TEMPLATES]
     assert short["per_class"].keys() == set(ANIMALS) and not short["left_out"]
     assert short["precision"] == pytest.approx(np.mean(list(short["per_class"].values())))
     assert short["precision"] > 0.9  # 0.17 by chance
@@ -199,4 +199,4 @@ def test_classes_of_few_pictures_are_left_out(pack: Path, tmp_path: Path) -> Non
     np.save(other / "labels.npy", few)
     short = evaluate_run(tmp_path / "run", other, figures=False).metrics["short_queries"]
     assert short["left_out"] == [ANIMALS[0]] and len(short["per_class"]) == len(ANIMALS) - 1
-    assert len(class_texts(ANIMALS)) == len(ASKED) * len(ANIMALS)
+    assert len(class_texts(ANIMALS)) == len(TEMPLATES) * len(ANIMALS)

@@ -67,7 +67,7 @@ def _codes(items: int, size: int) -> Iterator[Contestant]:
     if bits > STAGE:
         forms.append((STAGE, bits, ("code, 8 bytes then all", outputs)))
     with tempfile.TemporaryDirectory() as folder:
-        for first, rerank_bits, (name, asked) in forms:
+        for first, rerank_bits, (name, form_queries) in forms:
             path = Path(folder) / f"{first}.kh"
             if not path.exists():
                 with Index.create(path, first, rerank_bits, form="scan") as index:
@@ -76,7 +76,7 @@ def _codes(items: int, size: int) -> Iterator[Contestant]:
                         index.add([f"{i:09}" for i in range(start, start + len(part))], part)
                     index.compact()
             with Index.open(path) as index:
-                yield name, partial(index.search, k=K), asked
+                yield name, partial(index.search, k=K), form_queries
 
 
 def _random(number: int, dims: int) -> NDArray[np.float32]:

@@ -81,14 +81,15 @@ def reproduce(
         ...,
         help="table1, baseline, trajectories, oscillation, chaos, collapse, gtsd, topology, tsne, ablation, "
         "sensitivity, conflicts, causes, shape, bytes, or all of these; noise, missing, few, unseen, transfer, long, "
-        "nested. Without labels: bytes, missing, few, transfer, long, nested.",
+        "nested, companions. Without labels: bytes, missing, few, transfer, long, nested.",
     ),
     data: Path = typer.Option(..., help="A feature pack, or a folder in a layout that `data check` reads."),
     out: Path = typer.Option(..., help="The folder of the study: its runs, and one folder per target."),
     bits: str = typer.Option(
         "16,32,64",
         help="Code lengths, separated by commas. table1, baseline, shape, bytes and nested take all, causes and "
-        "conflicts the shortest and the longest, the others the longest; long goes on from there to 512.",
+        "conflicts the shortest and the longest, companions the shortest, the others the longest; long goes on from "
+        "there to 512.",
     ),
     seeds: int = typer.Option(3, min=1, help="Number of runs of each setting, with seeds 0, 1, ..."),
     epochs: int = typer.Option(20, help="Epochs of every run."),

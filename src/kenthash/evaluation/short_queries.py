@@ -19,7 +19,7 @@ from kenthash.evaluation.instances import CodesOrReals, distances_to
 from kenthash.evaluation.measures import Scores
 
 K = 10  # also the fewest pictures of a class that is asked for: it could not score 1 otherwise
-ASKED = (*TRAINED[:2], "a photo of {a}", *UNSEEN)  # templates
+TEMPLATES = (*TRAINED[:2], "a photo of {a}", *UNSEEN)  # in which the name of each class is asked for
 WEAKEST = 5  # classes that are printed
 
 
@@ -33,7 +33,7 @@ class ShortQueryScores:
     real: Scores
 
     def to_json(self) -> dict[str, Any]:
-        by_template = zip(ASKED, self.codes.mean(axis=1), self.real.mean(axis=1), strict=True)
+        by_template = zip(TEMPLATES, self.codes.mean(axis=1), self.real.mean(axis=1), strict=True)
         return {
             "k": K,
             "precision": round(float(self.codes.mean()), 6),
@@ -53,7 +53,7 @@ class ShortQueryScores:
 
 def class_texts(classes: Sequence[str]) -> list[str]:
     """Every class in every template, template by template."""
-    return [in_prompt(template, name) for template in ASKED for name in classes]
+    return [in_prompt(template, name) for template in TEMPLATES for name in classes]
 
 
 def score_short_queries(
@@ -65,9 +65,9 @@ def score_short_queries(
     is_queried = number >= K
     if not is_queried.any():
         return None
-    relevant = np.tile((labels[:, is_queried] > 0).T, (len(ASKED), 1))
-    queries = outputs.reshape(len(ASKED), len(classes), -1)[:, is_queried].reshape(len(relevant), -1)
-    shape = (len(ASKED), int(is_queried.sum()))
+    relevant = np.tile((labels[:, is_queried] > 0).T, (len(TEMPLATES), 1))
+    queries = outputs.reshape(len(TEMPLATES), len(classes), -1)[:, is_queried].reshape(len(relevant), -1)
+    shape = (len(TEMPLATES), int(is_queried.sum()))
     return ShortQueryScores(
         classes=[name for name, queried in zip(classes, is_queried, strict=True) if queried],
         left_out=[name for name, queried in zip(classes, is_queried, strict=True) if not queried],

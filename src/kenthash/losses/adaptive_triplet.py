@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-K_DELTA = 2.0
-WIDEST = 0.5
+K_DELTA = 2.0  # what the mean of the differences is divided by, as AdaTriplet names it
+WIDEST = 0.5  # ε is at most this
 
 
 def adaptive_triplet(anchors: Tensor, items: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

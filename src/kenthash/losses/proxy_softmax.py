@@ -9,7 +9,7 @@ def proxy_softmax(scores: Tensor, labels: Tensor) -> Tensor:
     """mean_i 1/|P_i| Σ_{p∈P_i} −log( e^{s_ip} / (e^{s_ip} + Σ_{n∈N_i} e^{s_in}) ).
 
     `scores` [B, C], `labels` multi-hot [B, C]. Labels of one sample do not compete with each other, as they would in
-    a plain softmax. A hinge forgets a class as soon as it is a margin ahead; this keeps pulling, ever more gently.
+    a plain softmax. A hinge has no gradient once a class is a margin ahead; here the gradient only gets smaller.
     Samples without a label are left out; a batch of such samples gives 0.
 
     Example:

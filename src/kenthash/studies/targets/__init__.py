@@ -10,6 +10,7 @@ from kenthash.studies.targets.bytes import bytes_per_item
 from kenthash.studies.targets.causes import causes
 from kenthash.studies.targets.chaos import chaos_index
 from kenthash.studies.targets.collapse import collapse
+from kenthash.studies.targets.companions import with_companions
 from kenthash.studies.targets.conditions import few, long_codes, missing, noise
 from kenthash.studies.targets.conflicts import conflicts
 from kenthash.studies.targets.gtsd import gtsd
@@ -51,6 +52,7 @@ PRACTICE: dict[str, Callable[[Study], Outcome]] = {
     "transfer": transfer,
     "long": long_codes,
     "nested": nested,
+    "companions": with_companions,
 }
 
 # What can be measured where labels are of no use, by own pairs alone.

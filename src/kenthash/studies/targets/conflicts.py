@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from kenthash.analysis.shape_use import shape_use
+from kenthash.analysis.subject import Subject
 from kenthash.data.splits import make_split
 from kenthash.evaluation import SeedTest, holm, seed_test
 from kenthash.files import read_json
@@ -23,6 +25,7 @@ from kenthash.studies.outcome import Outcome, Plot, signed
 from kenthash.studies.results import DIRECTIONS, SIGNIFICANT, by_seed, cells_of
 from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
+from kenthash.training.run_folder import Run
 
 KINDS = {"kent": "Kent", "vmf": "vMF (β = 0)", "matched": "point, scale 2κ₀", "point": "point, scale κ₀"}
 LEADS = {"Kent − vMF": ("kent", "vmf"), "vMF − point": ("vmf", "matched"), "Kent − point": ("kent", "matched")}
@@ -85,6 +88,7 @@ def conflicts(study: Study) -> Outcome:
         seen += [f"{measure}: {_sentence(title, leads, corrected[title])}" for title in LEADS]
         drawn = f"Differences in {measure}, with 95 % intervals over seeds."
         plots.append(Plot(figure, _draw(leads, measure), drawn))
+    sheets.append(_shape_sheet(study, {c.title: jobs["kent", c.title] for c in tried}))
     return Outcome(
         target="conflicts",
         title="When does the Kent shape help to rank items?",
@@ -127,6 +131,22 @@ def _sheet(
         f"seeds, p of the exact two-sided sign-flip test over {study.seeds} seeds, each column corrected by Holm for "
         f"all conditions. {study.basis_of_lengths}",
         name=name,
+    )
+
+
+def _shape_sheet(study: Study, jobs: dict[str, list[Job]]) -> Sheet:
+    """What the Kent proxies of each condition have learned, and how much of their scores is the shape's."""
+    rows: list[list[Value]] = []
+    for condition, of_seeds in jobs.items():
+        uses = [shape_use(Subject(Run.open(job.out, "cpu"), study.source)) for job in of_seeds]
+        known = [(use.concentration, use.shape, use.share) for use in uses if use is not None]
+        rows.append([condition, *map(float, np.mean(known, axis=0))])
+    return Sheet(
+        ["Condition", "κ", "β", "share of the shape"],
+        rows,
+        "Kent proxies after the last epoch. Share of the shape: the deviation of Σ β (γᵀz)² over the classes of an "
+        f"item, by that of its scores. {study.basis_of_lengths}",
+        name="shape",
     )
 
 
