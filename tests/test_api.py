@@ -76,6 +76,7 @@ def test_a_folder_is_searched_in_one_call(place: Path, tmp_path: Path, hasher: H
     named = kenthash.search_folder(photos, "the old 3", k=2, model=place / "model")
     assert (named[0].id, [hit.by_words for hit in named]) == ("old/3.jpg", [True, False])
     assert named[0].relevance is None  # the model was not calibrated
+    assert named[0].metadata == {"width": 90, "height": 60, "orientation": "landscape", "folder": "old"}
     less = kenthash.search_folder(photos, "two dogs", k=10, plus=["a kite"], without=["snow", "a cat"])
     outputs = hasher.query_texts(["two dogs", "a kite", "snow", "a cat"])
     with Index.open(photos / ".kenthash.kh") as index:
@@ -112,6 +113,10 @@ def test_an_index_is_searched_by_all_kinds_of_queries(place: Path, tmp_path: Pat
         assert words.relevance is not None and words.nearest is None
         nothing = search_index(index, "two dogs", min_relevance=0.999)
         assert len(nothing) == 0 and nothing.nearest == (words.hits.ids[0], words.relevance[0])
+        assert words.relevance.max() > 0
+        unknown = search_index(index, "\N{DOG FACE} " + "x" * 2000)
+        assert unknown.relevance is not None and unknown.relevance.max() == 0 and unknown.nothing_is_close
+        assert search_index(index, "\N{DOG FACE} 3").hits.named == 1  # by its name
         least = search_index(index, "two dogs", min_relevance=float(words.relevance[1]))
         assert least.hits.ids == words.hits.ids[: len(least)] and len(least) >= 2
         named = search_index(index, "an old 3", min_relevance=0.999)
@@ -125,6 +130,9 @@ def test_an_index_is_searched_by_all_kinds_of_queries(place: Path, tmp_path: Pat
         for empty in ({"query": " "}, {"query": photos / "1.jpg", "plus": [""]}):
             with pytest.raises(UsageError, match="are empty"):
                 search_index(index, **empty, model=hasher)
+        for broken in ({"query": "\udcff"}, {"query": photos / "1.jpg", "without": ["half \ud83d"]}):
+            with pytest.raises(UsageError, match="are not valid Unicode"):
+                search_index(index, **broken, model=hasher)
         with pytest.raises(KenthashError, match="no such id"):
             search_index(index, like="9.jpg")
 

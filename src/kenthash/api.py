@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from kenthash.data.pictures import PictureInput
 from kenthash.errors import DataError, KenthashError, UsageError, missing_extra
+from kenthash.files import HALF
 from kenthash.model.hasher import Hasher
 from kenthash.model.pretrained import best_pretrained, find_model, pretrained_folders
 from kenthash.model.relevance import Relevance
 from kenthash.search import Index
-from kenthash.search.answer import Answer, Query, answer_query
+from kenthash.search.answer import Answer, Query, ScoredHit, answer_query
 from kenthash.search.engine import Metadata, NoSuchIndex
 from kenthash.search.filters import Filter
 from kenthash.search.folders.folder import IndexingReport, add_content
 from kenthash.search.folders.own_index import index_for
 from kenthash.search.folders.roots import Roots
 from kenthash.search.folders.walk import walk_folder
+from kenthash.search.metadata import public
 from kenthash.search.models import is_current, model_for, stages
 from kenthash.search.servers.addresses import without_password
 
@@ -30,10 +32,10 @@ MAX_HITS = 10_000  # that an index returns
 
 @dataclass(frozen=True)
 class FolderHit:
-    path: Path | None  # of the picture; None where its file cannot be told
+    path: Path | None  # of the picture; None where the item has no file
     distance: int  # the number of bits that differ from the query
     id: str
-    metadata: Metadata
+    metadata: Metadata  # without what `index add` keeps for itself: size, mtime, digest and fingerprint
     relevance: float | None = None  # how often hits like it are right; None of a model that was not calibrated
     by_words: bool = False  # whether the name, the texts or the labels have all the words
 
@@ -76,16 +78,15 @@ def search_folder(
             answer = answer_query(
                 opened, combined, most, filter=filter, judge=hasher.relevance, min_relevance=min_relevance
             )
-            every = [
-                FolderHit(
-                    roots.path_of(hit.id, hit.metadata), hit.distance, hit.id, hit.metadata, hit.relevance, hit.by_words
-                )
-                for hit in answer
-            ]
+            every = [_folder_hit(hit, roots.path_of(hit.id, hit.metadata)) for hit in answer]
             inside = [hit for hit in every if hit.path is not None and hit.path.is_relative_to(folder.resolve())]
             if len(inside) >= k or len(every) < count or count >= MAX_HITS:
                 return inside[:k]
             count *= 4
+
+
+def _folder_hit(hit: ScoredHit, path: Path | None) -> FolderHit:
+    return FolderHit(path, hit.distance, hit.id, public(hit.metadata), hit.relevance, hit.by_words)
 
 
 def search_index(
@@ -129,10 +130,13 @@ def search_index(
 
 def _encoded(hasher: Hasher, first: str | PictureInput | Query, plus: Sequence[str], without: Sequence[str]) -> Query:
     """Words, a picture or an item, with words to add and to take away, as `answer_query` takes them."""
-    if not all(words.strip() for words in (first, *plus, *without) if isinstance(words, str)):
-        raise UsageError("words to search for are empty: say what to look for")
+    for words in (first, *plus, *without):
+        if isinstance(words, str) and not words.strip():
+            raise UsageError("words to search for are empty: say what to look for")
+        if isinstance(words, str) and HALF.search(words):  # as of a terminal that is not set to UTF-8
+            raise UsageError(f"words to search for are not valid Unicode: {words[:60]!r}")
     if isinstance(first, str):
-        first = Query(hasher.query_texts(first)[0], words=first)
+        first = Query(hasher.query_texts(first)[0], words=first, known=hasher.knows(first))
     elif not isinstance(first, Query):
         first = Query(hasher.query_pictures(first)[0])
     more, less = ([hasher.query_texts(words)[0] for words in texts] for texts in (plus, without))

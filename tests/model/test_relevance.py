@@ -118,7 +118,7 @@ def test_training_calibrates_on_what_it_does_not_learn_from(
     assert train(place / "pack", tmp_path / "most", bits=16, overrides={**few, "split": sizes}) is not None
     assert not (tmp_path / "most" / "model" / FILE).exists()
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "per cent" in line)
-    assert "cannot be told by 100 of its items: it takes at least 200" in line
+    assert "100 of its items are too few to measure how often a hit is right: at least 200 " in line
 
 
 def test_a_model_that_trained_its_encoder_is_not_measured_by_other_vectors(place: Path, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_a_picture_that_cannot_be_an_item_is_skipped(photos: Path, tmp_path: Pat
         "photos/caf\\udce9.png", "photos/two\\nlines.png", f"photos/{deep}/deep.png", "photos/wordy.png",
     }  # fmt: skip
     assert all(reason.isprintable() and reason.isascii() for reason in report.skipped.values())
+    assert report.skipped["photos/two\\nlines.png"] == "its name has a control character: rename it"
 
 
 def test_names_that_are_not_utf8_are_skipped_each_with_a_line(photos: Path, tmp_path: Path) -> None:

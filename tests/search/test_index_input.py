@@ -54,6 +54,12 @@ def test_metadata_comes_back_as_it_was(index: Index) -> None:
     assert index.search(CODE, filter="i < -9223372036854775807 and b = true and l has ''")[0].ids == ["a"]
 
 
+def test_a_folder_is_no_index(tmp_path: Path) -> None:
+    for opened in (Index.open, lambda target: Index.open_or_create(target, 64)):
+        with pytest.raises(UsageError, match=r"a folder: an index is a file, such as \.kenthash\.kh"):
+            opened(tmp_path)
+
+
 def test_bad_calls(index: Index, tmp_path: Path) -> None:
     calls: list[Any] = [
         lambda: index.add(["a"], CODE.astype(np.int64)),

@@ -106,6 +106,8 @@ def test_relevance_is_that_of_a_calibrated_model(tmp_path: Path) -> None:
             least = (relevance[2] + relevance[6]) / 2
             enough = (await client.post("/search", json={"text": "a kite", "min_relevance": least})).json()
             assert [hit["id"] for hit in enough["hits"]] == [hits.ids[i] for i in range(12) if relevance[i] >= least]
+            unknown = (await client.post("/search", json={"text": "\N{DOG FACE}"})).json()
+            assert unknown["close"] == 0 and {hit["relevance"] for hit in unknown["hits"]} == {0.0}
             combined = (await client.post("/search", json={"text": "a kite", "plus": ["snow"]})).json()
             assert combined["close"] is None and {hit["relevance"] for hit in combined["hits"]} == {None}
             refused = await client.post("/search", json={"text": "a", "without": ["b"], "min_relevance": 0.5})

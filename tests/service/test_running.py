@@ -226,6 +226,13 @@ def test_nothing_of_the_log_is_lost_at_the_end(capsys: pytest.CaptureFixture[str
     }  # fmt: skip
 
 
+def test_the_log_says_what_a_start_waits_for(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    with json_on_stderr():
+        make_service(ServiceSettings(str(place.index))).close()
+    (entry,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (entry["event"], entry["index"]) == ("loading", str(place.index))
+
+
 def test_an_index_is_served_without_what_windows_lacks(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,9 @@ def test_units_beyond_those_of_the_model_learn(folder: Path) -> None:
     assert (last[:, 64:] != 0).all()
 
 
-def test_the_default_method_goes_on_from_the_model_of_the_encoder(tmp_path: Path) -> None:
+def test_the_default_method_goes_on_from_the_model_of_the_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_pack(tmp_path / "pack")
     meta = tmp_path / "pack" / "meta.json"
     values = json.loads(meta.read_text())
@@ -100,6 +102,9 @@ def test_the_default_method_goes_on_from_the_model_of_the_encoder(tmp_path: Path
     assert default(encoder="clip") == default(encoder="clip", encoder_weights=weights) == "clip"
     assert default(encoder="light") == "light"
     assert default(encoder="clip", encoder_weights="of others") == default(encoder="openclip:x") == ""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    changes = {"data": "~/pack"}
+    assert default(encoder="clip") == "clip"
     changes = {"bits": 512}
     assert default(encoder="clip") == ""  # its codes have 256
     changes = {"method": "kaph"}

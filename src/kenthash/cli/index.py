@@ -42,7 +42,8 @@ def add(
         "are given, '' for none.",
     ),
     codes: Path | None = typer.Option(
-        None, help="Codes to add instead of pictures: what `hash` or `index export` wrote."
+        None,
+        help="Codes to add instead of pictures: what `hash` or `index export` wrote. They are found by code alone.",
     ),
     staging: str | None = typer.Option(
         None, help="With --codes, on Milvus: the folder or address from which it imports files, for many millions."

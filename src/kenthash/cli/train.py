@@ -33,7 +33,8 @@ def train(
     """Train a method and evaluate it once, into a run folder.
 
     Settings come from the defaults, the method, the recipe and the options; each overrides the ones before it. The
-    result is written to the run's recipe.yaml, from which the same run can be repeated.
+    result is written to the run's recipe.yaml, from which the same run can be repeated. The default method goes on from
+    the heads of the pretrained model of the data's encoder, clip or light; --set start= begins with random ones.
 
     \b
         kenthash train --data packs/scenes --bits 64 --out runs/scenes-64

@@ -109,6 +109,13 @@ class OnnxEncoder:
         parts = (tokens, np.array([line.attention_mask], np.int64), np.array([line.type_ids], np.int64))
         return dict(zip(self._text_graph.inputs, parts, strict=False))
 
+    def knows(self, text: str) -> bool:
+        """Whether any part of a text is in the vocabulary, which may have no emoji, for example, and no letters of some
+        languages. All other texts get the same vector."""
+        unknown = getattr(self._tokenizer.model, "unk_token", None)  # byte-level vocabularies have none
+        tokens = self._tokenizer.encode(cleaned(text, self.about.clean), add_special_tokens=False).tokens
+        return any(token != unknown for token in tokens)
+
     @cached_property
     def _image_graph(self) -> Graph:
         return self._graph("image.onnx")

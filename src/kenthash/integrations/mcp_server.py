@@ -20,7 +20,7 @@ from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.search import Index
 from kenthash.search.filters import parse
 from kenthash.search.folders.roots import Roots
-from kenthash.search.metadata import PRIVATE_KEYS, check_public
+from kenthash.search.metadata import check_public, public
 
 SIDE = 512  # pixels of a picture that is shown
 MOST = 100  # hits of one search
@@ -100,8 +100,7 @@ def _reported_errors() -> Iterator[None]:
 
 def _describe(roots: Roots, id: str, metadata: dict[str, Any]) -> dict[str, Any]:
     path = roots.path_of(id, metadata)
-    own_metadata = {key: value for key, value in metadata.items() if key not in PRIVATE_KEYS}
-    return {"path": None if path is None else str(path), "metadata": own_metadata}
+    return {"path": None if path is None else str(path), "metadata": public(metadata)}
 
 
 def _small(path: Path) -> bytes:

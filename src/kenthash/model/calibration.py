@@ -109,8 +109,8 @@ def expected_error(relevance: Floats, right: NDArray[np.bool_]) -> float:
 def trial_searches(hasher: Hasher, pack: FeaturePack, rows: Rows, seed: int) -> dict[int, dict[QueryKind, Trials]]:
     if len(rows) < LEAST_ITEMS or (pack.dataset.texts is None and not pack.dataset.classes):
         raise DataError(
-            f"{pack.path}: how often a hit is right cannot be told by {len(rows)} of its items: it takes at least "
-            f"{LEAST_ITEMS}, with texts or labels"
+            f"{pack.path}: {len(rows)} of its items are too few to measure how often a hit is right: at least "
+            f"{LEAST_ITEMS} that were not trained on are needed, with texts or labels"
         )
     photos = _Photos(hasher, pack, rows)
     questions: dict[QueryKind, list[_Question]] = {"words": [], "picture": []}

@@ -272,6 +272,11 @@ class Hasher:
         inputs = [texts] if isinstance(texts, str) else list(texts)
         return np.concatenate([np.empty((0, self.bits), np.float32), *self._texts(inputs)])
 
+    def knows(self, text: str) -> bool:
+        """Whether the encoder's vocabulary has any part of a text. Where it has none, as of emoji alone, the code of
+        the text says nothing about it."""
+        return self.encoder.knows(text)
+
     def _texts(self, texts: Sequence[Any], batch_size: int = BATCH) -> Iterator[NDArray[np.float32]]:
         if len(texts) == 1:  # not worth the threads of a stream
             yield self.text_outputs(self.encoder.text_vectors(list(texts)))

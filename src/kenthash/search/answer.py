@@ -48,6 +48,7 @@ class Judge(Protocol):
 class Query:
     first: NDArray[Any]  # real-valued outputs [bits], or the code [bits / 8] of an item
     words: str | None = None  # what `first` was made of, if words
+    known: bool = True  # whether the model knows any of the words; if not, no hit of their code is relevant
     id: str | None = None  # the item that `first` is the code of, which is not among its own hits
     plus: Sequence[NDArray[Any]] = ()  # real-valued outputs [bits] of words to add
     without: Sequence[NDArray[Any]] = ()  # and of words to take away
@@ -154,6 +155,8 @@ def answer_query(
         number = index.stats().items if items is None else items
         kind: Literal["words", "picture"] = "picture" if query.words is None else "words"
         relevance = judge.of_hits(values, hits.distances, hits.full_distance, number, kind)
+        if relevance is not None and not query.known:
+            relevance = np.zeros_like(relevance)
     if not min_relevance:
         return Answer(hits, relevance)
     if relevance is None:

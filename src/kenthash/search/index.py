@@ -361,6 +361,8 @@ def _engine_class(target: str) -> Any:
         return PostgresEngine
     if scheme:
         raise UsageError(f"{without_password(target)}: an index is a file, milvus://host:port/name or postgresql://...")
+    if Path(target).is_dir():
+        raise UsageError(f"{target}: a folder: an index is a file, such as .kenthash.kh in a folder that was indexed")
     from kenthash.search.local.local_engine import LocalEngine
 
     return LocalEngine

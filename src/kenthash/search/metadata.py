@@ -31,6 +31,11 @@ PRIVATE_KEYS = ("path", "size", "mtime", "digest", "fingerprint")
 _write = json.JSONEncoder(ensure_ascii=False).encode
 
 
+def public(metadata: Metadata) -> Metadata:
+    """Metadata without private keys."""
+    return {key: value for key, value in metadata.items() if key not in PRIVATE_KEYS}
+
+
 def check_public(where: Filter) -> None:
     """Refuse a filter by private keys."""
     if private := sorted(keys_of(where) & set(PRIVATE_KEYS)):

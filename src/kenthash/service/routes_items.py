@@ -11,7 +11,7 @@ from starlette.responses import FileResponse, Response
 from kenthash.codes import Codes, pack
 from kenthash.search import Item
 from kenthash.search.engine import Metadata, coded_texts
-from kenthash.search.metadata import CONTROL, MAX_ID, PRIVATE_KEYS
+from kenthash.search.metadata import CONTROL, MAX_ID, PRIVATE_KEYS, public
 from kenthash.service.errors import ApiError, error_responses
 from kenthash.service.pictures import ServedPicture, served_picture
 from kenthash.service.schemas import ItemAnswer, JsonOrForm, NewItem, NewItemForm
@@ -143,11 +143,6 @@ def get_item(current: OpenIndex, id: str) -> Item:
     if item is None:
         raise _not_found()
     return item
-
-
-def public(metadata: Metadata) -> Metadata:
-    """Metadata without what describes files of this machine."""
-    return {key: value for key, value in metadata.items() if key not in PRIVATE_KEYS}
 
 
 def _not_found() -> ApiError:

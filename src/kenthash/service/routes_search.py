@@ -18,10 +18,10 @@ from kenthash.search.answer import CLOSE, Answer, NoRelevance, Query, ScoredHit,
 from kenthash.search.engine import texts_of
 from kenthash.search.filters import Filter, parse
 from kenthash.search.index import MAX_K, NO_TEXTS
-from kenthash.search.metadata import check_public
+from kenthash.search.metadata import check_public, public
 from kenthash.service.encoding import Output
 from kenthash.service.errors import ApiError, error_responses
-from kenthash.service.routes_items import get_item, public
+from kenthash.service.routes_items import get_item
 from kenthash.service.schemas import Answer as AnswerBody
 from kenthash.service.schemas import JsonOrForm, SearchForm, SearchOptions, SearchQuery
 from kenthash.service.state import OpenIndex, service_of
@@ -103,7 +103,8 @@ class _EncodedQuery(NamedTuple):
     def query(self, current: OpenIndex) -> Query:
         first = get_item(current, self.id).code if self.id is not None else self.output
         assert first is not None
-        return Query(first, self.words, self.id, self.plus, self.without)
+        known = self.words is None or current.encoder.hasher.knows(self.words)
+        return Query(first, self.words, known, self.id, self.plus, self.without)
 
 
 async def _encoded_query(current: OpenIndex, query: SearchQuery | SearchForm) -> _EncodedQuery:

@@ -141,7 +141,8 @@ def serve(settings: ServiceSettings, started: Callable[[str, int], None]) -> Non
         listener = socket.socket(listener.family, listener.type)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
-        items = preload(settings)
+        with logs.json_without_a_thread():
+            items = preload(settings)
         describe_routes()
         _keep_loaded()
         serve_by_workers(settings, listener, _work, lambda: started(url_of(listener), items))

@@ -26,6 +26,7 @@ from kenthash.search.duplicates import find_duplicates
 from kenthash.search.folders.roots import Roots
 from kenthash.search.local import scan
 from kenthash.search.models import digest, model_for, pictures_warning
+from kenthash.search.servers.addresses import without_password
 from kenthash.service import logs
 from kenthash.service.encoding import QueryEncoder
 from kenthash.service.errors import Overloaded
@@ -47,6 +48,7 @@ class OpenIndex:
             model = settings.model and find_model(settings.model)
             self.folder = model_for(self.index, model, pretrained_folders().values())
             self.digest = digest(self.folder)
+            _log_loading(settings, self.folder)
             hasher = load_hasher(self.folder, self.digest, settings.device, self.index.code_bits)
             self.config = hasher.config
             self.encoder = QueryEncoder(hasher, settings, metrics, decoders)
@@ -108,6 +110,11 @@ class OpenIndex:
         return {**config.about, "bits": config.bits, "digest": self.digest, "encoder_trained": config.encoder_trained}
 
 
+def _log_loading(settings: ServiceSettings, model: Path) -> None:
+    """What a start waits for: a model takes seconds, on a slow or busy machine many."""
+    logs.info("loading", index=without_password(settings.index), model=str(model))
+
+
 @lru_cache(maxsize=1)
 def load_hasher(folder: Path, digest: str, device: str, bits: int) -> Hasher:
     """A model whose first queries, which are slow, have been made. The last one is kept: a reload of the index alone
@@ -130,6 +137,7 @@ def preload(settings: ServiceSettings) -> int:
     """Load what workers are to share, and leave nothing open; the number of items."""
     with Index.open(settings.index) as index:
         folder = model_for(index, settings.model and find_model(settings.model), pretrained_folders().values())
+        _log_loading(settings, folder)
         hasher = load_hasher(folder, digest(folder), settings.device, index.code_bits)
         first_searches(index, hasher.bits)
         return index.stats().items

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kenthash.data.pack import is_pack
 from kenthash.errors import UsageError
-from kenthash.files import read_json
+from kenthash.files import expand, read_json
 from kenthash.model.config import HeadConfig, read_config
 from kenthash.model.network import HashNetwork
 from kenthash.model.pretrained import find_model, pretrained_folders
@@ -36,7 +36,7 @@ def default_start(recipe: Recipe) -> str:
 
 def _encoder_of(recipe: Recipe) -> tuple[str, str]:
     """The name of the encoder of the recipe's data, and the digest of its weights where that is known."""
-    data = Path(recipe.data)
+    data = expand(Path(recipe.data))
     if not is_pack(data):
         return recipe.encoder.spec, ""
     meta = read_json(data / "meta.json")

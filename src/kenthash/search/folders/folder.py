@@ -37,7 +37,7 @@ from kenthash.search.engine import Item, Metadata
 from kenthash.search.folders.roots import Root, Roots
 from kenthash.search.folders.walk import FolderContent, is_excluded, metadata_rows
 from kenthash.search.index import Index
-from kenthash.search.metadata import check_id, check_metadata
+from kenthash.search.metadata import CONTROL, check_id, check_metadata
 from kenthash.search.models import (
     DIGEST_PREFIX,
     PACKED,
@@ -196,6 +196,9 @@ def _pictures(root: Root, content: FolderContent) -> tuple[list[_Picture], dict[
         if HALF.search(name):
             faults[root.prefix + name] = "its name is not UTF-8: rename it"
             continue
+        if CONTROL.search(name):
+            faults[root.prefix + name] = "its name has a control character: rename it"
+            continue
         try:
             check_id(root.prefix + name)
             check_metadata(root.prefix + name, {**LARGEST_FACTS, **metadata, "digest": DIGEST_PREFIX + "0" * DIGEST})
@@ -233,7 +236,8 @@ class _Update:
     def __init__(
         self, index: Index, encode: EncodeFiles, report: IndexingReport, missing_items: dict[str, Item]
     ) -> None:
-        """`gone` has items by digest whose codes may be used again."""
+        """`missing_items` are those whose files are not there any more, by digest: a file that was moved keeps its
+        code."""
         self.index, self._encode, self.report, self._missing_items = index, encode, report, missing_items
         self._moved: set[str] = set()  # digests
 
