@@ -113,7 +113,8 @@ def _measure(study: Study, labelled: bool) -> Measured:
     run_all(list(jobs.values()), f"runs of bytes ({stem})")
     measured: Measured = {}
     for seed in track(range(study.seeds), "contenders"):
-        for contender, size, figures in _of_seed(study, jobs["codes", seed].out, jobs["floats", seed].out, seed):
+        folders = jobs["codes", seed].out, jobs["floats", seed].out
+        for contender, size, figures in _of_seed(study, *folders, seed, labelled):
             measured.setdefault((contender, size), []).append(figures)
     return measured
 
@@ -132,7 +133,7 @@ def _without_labels(study: Study) -> Path:
     return out
 
 
-def _of_seed(study: Study, codes: Path, floats: Path, seed: int) -> Measurements:
+def _of_seed(study: Study, codes: Path, floats: Path, seed: int, labelled: bool) -> Measurements:
     """Figures of learned vectors are kept beside their models, those of aligned ones, which no label and no training
     changes, once for both."""
     run = Run.open(codes, "cpu")
@@ -144,7 +145,7 @@ def _of_seed(study: Study, codes: Path, floats: Path, seed: int) -> Measurements
             floats / "contenders.json",
             QUANTISERS,
             study,
-            lambda: _measure_floats(floats, run.split, study, seed),
+            lambda: _measure_floats(floats, run.split, study, seed, labelled),
             KINDS["learned"],
         ),
     ]
@@ -198,11 +199,13 @@ def _measure_aligned(split: Split, study: Study, seed: int) -> Measure:
     return _measure_quantised(_centred(sides, seed), split, study, seed)
 
 
-def _measure_floats(floats: Path, split: Split, study: Study, seed: int) -> Measure:
+def _measure_floats(floats: Path, split: Split, study: Study, seed: int, labelled: bool) -> Measure:
     rival = Run.open(floats, "cpu")
     outputs = {name: rival.outputs(study.source, rows) for name, rows in _rows(split).items()}
     sides = {name: Side(side.image, side.text) for name, side in outputs.items()}
-    return _measure_quantised(_centred(sides, seed), split, study, seed)
+    # As they are where labels were learned from: about their mean, OPQ has 5 points less mAP and no more recall.
+    units = {name: Side(_unit(side.image), _unit(side.text)) for name, side in sides.items()}
+    return _measure_quantised(units if labelled else _centred(sides, seed), split, study, seed)
 
 
 def _rows(split: Split) -> dict[str, Rows]:
