@@ -43,6 +43,7 @@ def test_indexes_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     for recall in stages["recall"].values():
         assert recall["first"] - 0.1 <= recall["stages"] <= recall["all"] + 0.1
     assert stages["recall"][index_bench.NOISES[0]]["stages"] > 0.9
+    assert set(stages["same_hits"].values()) == {1.0}  # so few items are all ranked by whole codes
     assert "two stages" in index_bench.render_stages(stages) and "on_disk_id" in index_bench.render_index(figures)
 
 

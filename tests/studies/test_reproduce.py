@@ -21,6 +21,7 @@ from kenthash.files import read_json
 from kenthash.methods import METHODS
 from kenthash.studies.analyze import analyse, as_text
 from kenthash.studies.controls import CONTROLS
+from kenthash.studies.quantisers import QUANTISERS
 from kenthash.studies.reproduce import reproduce
 from kenthash.studies.study import Study
 from kenthash.studies.targets import TARGETS
@@ -110,17 +111,17 @@ def test_all_targets_write_tables_and_pictures(study: Study, messages: str) -> N
 
 
 def test_bytes_are_measured_once(study: Study, messages: str) -> None:
-    """After a stop, or with more seeds, what was measured of a seed is read again."""
+    """After a stop, or with more lengths, what was measured of a contender is read again, and the rest is measured."""
     (kept,) = study.out.glob("runs/bytes-captions-codes-*/contenders.json")
     stored = read_json(kept)
-    stored["figures"][0][2] = 0.123
+    stored["known"][f"codes, {BITS // 8} bytes"][0] = 0.123
+    missing = stored["known"].pop(f"codes, real query, {BITS // 8} bytes")
     kept.write_text(json.dumps(stored))
     reproduce(study, "bytes")
     assert "12.3" in table(study, "bytes")[0].values()
-    aligned = [study.out / "bytes" / "ridge-0.json", *study.out.glob("runs/bytes-*-floats-*/contenders.json")]
-    assert len(aligned) == 3
-    for path, kind in zip(aligned, ("ridge-aligned", "learned floats", "learned floats"), strict=True):
-        assert all(name.endswith(f"({kind})") for name, *_ in read_json(path)["figures"])
+    assert read_json(kept)["known"][f"codes, real query, {BITS // 8} bytes"] == missing
+    for path in study.out / "bytes" / "ridge-0.json", *study.out.glob("runs/bytes-*-floats-*/contenders.json"):
+        assert read_json(path)["known"].keys() == {f"{name}, {BITS // 8} bytes" for name in QUANTISERS}
 
 
 def test_runs_have_their_names(study: Study, messages: str) -> None:

@@ -146,6 +146,7 @@ def bench_stages(items: int) -> Figures:
         "first": (BITS, None, "fast"), "stages": (BITS, LONG, "fast"), "all": (LONG, None, "scan")
     }  # fmt: skip
     figures: Figures = {"items": items, "recall": {s: {} for s in NOISES}, "query_ms": {}, "private_bytes_an_item": {}}
+    found: dict[tuple[str, float], list[set[str]]] = {}  # by form and noise: the hits of each query
     with tempfile.TemporaryDirectory() as folder:
         for form, (bits, rerank_bits, tables) in forms.items():
             path, length = Path(folder) / f"{form}.kh", rerank_bits or bits
@@ -156,15 +157,17 @@ def bench_stages(items: int) -> Figures:
             before = _private_bytes()
             with Index.open(path) as index:
                 for s, outputs in queries.items():
-                    hits = [index.search(outputs[q : q + 1, :length], K)[0].ids for q in range(QUERIES)]
+                    hits = [set(index.search(outputs[q : q + 1, :length], K)[0].ids) for q in range(QUERIES)]
                     figures["recall"][s][form] = float(
                         np.mean([names[i] in ids for i, ids in zip(own, hits, strict=True)])
                     )
+                    found[form, s] = hits
                 figures["query_ms"][form] = {
                     s: _per_query(index, outputs[:, :length]) for s, outputs in queries.items()
                 }
                 figures["private_bytes_an_item"][form] = (_private_bytes() - before) / items
-    return figures
+    both = {s: zip(found["stages", s], found["all", s], strict=True) for s in NOISES}
+    return figures | {"same_hits": {s: float(np.mean([len(a & b) / K for a, b in both[s]])) for s in NOISES}}
 
 
 def _private_bytes() -> int:
@@ -191,5 +194,7 @@ def render_stages(figures: Figures) -> str:
     for s, recall in figures["recall"].items():
         parts = (f"{100 * recall[form]:.1f}  ({figures['query_ms'][form][s]:.3f} ms)" for form in titles)
         lines.append(f"{s:<10}" + "".join(f"{part:>28}" for part in parts))
+    same = ", ".join(f"{100 * share:.1f} at noise {s}" for s, share in figures["same_hits"].items())
+    lines.append(f"of all {K} hits of two stages, per cent that are among those of all {LONG} bits: {same}")
     sizes = (f"{title} {figures['private_bytes_an_item'][form]:.1f}" for form, title in titles.items())
     return "\n".join([*lines, f"bytes of memory per item that are not mapped from a file: {', '.join(sizes)}"])
