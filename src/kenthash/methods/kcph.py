@@ -33,7 +33,7 @@ class Settings(kaph.Settings):
     contrast: float = 0.1  # λ_c, weight of own pairs beside labels
     temperature: float = 0.07  # τ
     short: float = 0.1  # λ_s, weight of short texts
-    keep: float = 0.15  # λ_k, weight beside labels of what the model knows that training goes on from
+    keep: float = 0.2  # λ_k, weight beside labels of what the model knows that training goes on from
 
 
 class Kcph(kaph.Kaph):
