@@ -197,13 +197,13 @@ def test_own_pairs_stand_beside_shared_labels(tmp_path: Path) -> None:
     older = Row("old", "", "code", {column: Cell((0.5,)) for column in row.cells})  # of a version without own pairs
     sheet = sheet_of([row, older], [16], {}, "")
     assert sheet.head[4:] == ["16 bits", "16 real", "16 R@10"]
-    assert [line[4:] for line in sheet.rows[:2]] == [["0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"], ["0.5000", "", "–"]]
+    assert [line[4:] for line in sheet.rows[:2]] == [["0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"], ["0.5000", "–", "–"]]
     assert [[*line[:2], *line[4:]] for line in sheet.rows[4:]] == [
         ["Mean", "DSPH", "0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"],
-        ["Mean", "old", "0.5000", "", "–"],
+        ["Mean", "old", "0.5000", "–", "–"],
     ]
     assert "16 bits & 16 R@10" in latex([row], [16], {}) and r"55.0 $\pm$ 7.1" in latex([row], [16], {})
-    assert [axes.get_ylabel() for axes in draw_figure([row], [16]).axes] == ["mAP", "", "own pairs, R@10", ""]
+    assert [axes.get_ylabel() for axes in draw_figure([row], [16]).axes] == ["mAP", "", "own pairs, R@10 (%)", ""]
 
 
 def test_the_mean_of_both_directions_is_of_each_seed() -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,7 +178,12 @@ def test_real_valued_controls_of_a_comparison(tmp_path: Path) -> None:
     record = json.loads((out / "controls.json").read_text())
     (out / "controls.json").write_text(json.dumps(record | {"protocol": "paper"}))
     assert "Controls of out are left out: the protocol differs." in make_leaderboard([out]).note
-    for changed in ({"controls": 1}, {"splits": {}}, {"controls": {"cosine": {"16": {"i2t": {"map": [NAN]}}}}}):
+    faults: list[dict[str, Any]] = [
+        {"controls": 1},
+        {"splits": {}},
+        {"controls": {"x": {"16": {"i2t": {"map": [NAN]}}}}},
+    ]
+    for changed in faults:
         (out / "controls.json").write_text(json.dumps(record | changed))
         with pytest.raises(DataError, match=r"controls\.json: .*make it again with the same `kenthash compare`"):
             make_leaderboard([out])

@@ -68,9 +68,9 @@ class Leaderboard:
 <p class="basis">{prose(self.note)}</p>
 <p class="basis">{prose(FIDELITY)} Click on the head of a column to sort by it.</p>"""
         body = f"""<main>
-<div class="scroll" tabindex="0">
+<div class="scroll" tabindex="0"><figure>
 <img src="{self._curves()}" alt="Figures by code length, one line per row of the table">
-</div>
+</figure></div>
 {"".join(self._blocks())}
 <h2>Recipes</h2>
 <p>The settings behind each row. One that was trained by kenthash can be saved as recipe.yaml and made again:</p>
