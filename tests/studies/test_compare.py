@@ -192,7 +192,7 @@ def test_own_pairs_stand_beside_shared_labels(tmp_path: Path) -> None:
         figures = {"map": 0.7, "instance_recall": {"1": 0.1, "5": 0.4, "10": recall}}
         metrics = {"i2t": figures, "t2i": figures, "real_valued_map": {"i2t": 0.8, "t2i": 0.8}, "ties": "expected"}
         (run / "metrics.json").write_text(json.dumps(metrics))
-        np.savez(run / "per_query_ap.npz", i2t=np.ones(3), t2i=np.ones(3))
+        np.savez(run / "per_query_ap.npz", i2t=np.full(3, 0.7), t2i=np.full(3, 0.7))
     row = Row("DSPH", "2023", "code", cells_of({16: runs}))
     older = Row("old", "", "code", {column: Cell((0.5,)) for column in row.cells})  # of a version without own pairs
     sheet = sheet_of([row, older], [16], {}, "")
