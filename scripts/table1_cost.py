@@ -76,13 +76,13 @@ def table(cost: Cost, recipes: dict[str, Recipe], options: argparse.Namespace) -
             total[gpu.name] += number * alone
             bound[gpu.name] += number * real
             print(f"  {gpu.name:<9} a run {60 * alone:6.1f} min, if {needed:6,.0f} pictures are decoded per second")
-    print("\nTable 1 whole")
+    print(f"\nTable 1 whole, at {options.utilisation:.0%} of the speed on the makers' sheets (--utilisation)")
     for gpu in GPUS:
         hours = bound[gpu.name]
         line = f"  {gpu.name:<9} {total[gpu.name]:7.1f} h of computing"
         if options.pictures_per_second:
             line += f", {hours:7.1f} h at {options.pictures_per_second:,.0f} pictures per second"
-        print(line + (f", {options.price * hours:,.0f} in all" if options.price else ""))
+        print(line + (f", at {options.price:g} an hour {options.price * hours:,.0f}" if options.price else ""))
 
 
 if __name__ == "__main__":

@@ -192,18 +192,18 @@ def test_own_pairs_stand_beside_shared_labels(tmp_path: Path) -> None:
         figures = {"map": 0.7, "instance_recall": {"1": 0.1, "5": 0.4, "10": recall}}
         metrics = {"i2t": figures, "t2i": figures, "real_valued_map": {"i2t": 0.8, "t2i": 0.8}, "ties": "expected"}
         (run / "metrics.json").write_text(json.dumps(metrics))
-        np.savez(run / "per_query_ap.npz", i2t=np.ones(3), t2i=np.ones(3))
+        np.savez(run / "per_query_ap.npz", i2t=np.full(3, 0.7), t2i=np.full(3, 0.7))
     row = Row("DSPH", "2023", "code", cells_of({16: runs}))
     older = Row("old", "", "code", {column: Cell((0.5,)) for column in row.cells})  # of a version without own pairs
     sheet = sheet_of([row, older], [16], {}, "")
     assert sheet.head[4:] == ["16 bits", "16 real", "16 R@10"]
-    assert [line[4:] for line in sheet.rows[:2]] == [["0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"], ["0.5000", "", "–"]]
+    assert [line[4:] for line in sheet.rows[:2]] == [["0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"], ["0.5000", "–", "–"]]
     assert [[*line[:2], *line[4:]] for line in sheet.rows[4:]] == [
         ["Mean", "DSPH", "0.7000 ± 0.0000", "0.8000", "55.0 ± 7.1"],
-        ["Mean", "old", "0.5000", "", "–"],
+        ["Mean", "old", "0.5000", "–", "–"],
     ]
     assert "16 bits & 16 R@10" in latex([row], [16], {}) and r"55.0 $\pm$ 7.1" in latex([row], [16], {})
-    assert [axes.get_ylabel() for axes in draw_figure([row], [16]).axes] == ["mAP", "", "own pairs, R@10", ""]
+    assert [axes.get_ylabel() for axes in draw_figure([row], [16]).axes] == ["mAP", "", "own pairs, R@10 (%)", ""]
 
 
 def test_the_mean_of_both_directions_is_of_each_seed() -> None:

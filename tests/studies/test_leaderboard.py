@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,92 @@ def test_a_page_of_both(results: Path) -> None:
     page = board.page()
     assert "&lt;Theirs&gt; $x{$" in page and "<Theirs>" not in page
     assert "rate: 0.1" in page and "proxy_optimizer" in page
+    assert "<h2>Both directions</h2>" in page and page.count("<table>") == 3  # one per task
     assert not board.published  # the pack is no benchmark
+
+
+def test_rows_are_ranked_and_recipes_told_apart(results: Path, tmp_path: Path) -> None:
+    """The best is first; of a second recipe of the same method the page says what differs."""
+    for name, share in (("worse", 0.5), ("better", 1.0)):
+        theirs = shutil.copytree(results / "theirs", tmp_path / name)
+        metrics = json.loads((theirs / "metrics.json").read_text())
+        with np.load(theirs / "per_query_ap.npz") as scores:
+            np.savez(theirs / "per_query_ap.npz", **{d: scores[d] * share for d in scores})
+            for direction in ("i2t", "t2i"):
+                metrics[direction]["map"] = round(float(scores[direction].mean()) * share, 6)
+        (theirs / "metrics.json").write_text(json.dumps(metrics))
+        (theirs / "submission.yaml").write_text(f"name: {name}\nprotocol: honest\n")
+    again = shutil.copytree(results / "run", tmp_path / "again")
+    stored = yaml.safe_load((again / "recipe.yaml").read_text())
+    (again / "recipe.yaml").write_text(yaml.safe_dump(stored | {"epochs": 3}))
+    board = make_leaderboard([tmp_path / "worse", tmp_path / "better", results / "run", again])
+    assert [row.name for row in board.rows] == ["better", "DSPH", "DSPH (2)", "worse"]
+    assert "Ranked by mAP at 16 bits" in board.note and "seed 0." in board.note
+    assert board.differences == {"DSPH (2)": "unlike DSPH: epochs 3, not 2"}
+    assert "unlike DSPH: epochs 3, not 2" in board.page()
+
+
+def test_a_recipe_of_the_page_makes_the_run_again(results: Path) -> None:
+    (recipe,) = (text for name, text in make_leaderboard([results / "run"]).recipes.items() if name == "DSPH")
+    settings = yaml.safe_load(recipe)
+    own = {"data": str(results / "pack"), "bits": 16, "seed": 0}
+    assert make_recipe(settings, own) == make_recipe(yaml.safe_load((results / "run" / "recipe.yaml").read_text()))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"i2t": None}, "i2t: "),
+        ({"i2t": {"map": NAN, "queries": 40}}, "i2t.map: "),
+        ({"i2t": {"map": "0.9", "queries": 40}}, "i2t.map: "),
+        ({"i2t": {"map": 40.0, "queries": 40}}, "i2t.map: "),
+        ({"i2t": {"instance_recall": {"10": None}}}, "i2t.instance_recall.10: "),
+        ({"i2t": {"instance_recall": {"ten": 0.5}}}, "instance_recall.ten"),
+        ({"i2t": {"instance_recall": {"10": 0.5}}}, "of both directions, or of none"),
+        ({"i2t": {}, "t2i": {}}, "it has neither"),
+        ({"bits": 12}, "bits: "),
+        ({"bits": None}, "bits: "),
+        ({"seed": 0.5}, "seed: "),
+        ({"ties": ["expected"]}, "ties: "),
+        ({"real_valued_map": {"i2t": 0.5}}, "`real_valued_map` has to have both"),
+        ({"i2t": {"map": 0.99, "queries": 40, "instance_recall": {}}}, "the mean of i2t is not the mAP"),
+    ],
+)
+def test_faults_of_metrics_from_elsewhere(
+    results: Path, tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    """They are one line that names the file and the value, whatever a stranger wrote."""
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    metrics = json.loads((theirs / "metrics.json").read_text())
+    (theirs / "metrics.json").write_text(json.dumps(metrics | changed))
+    with pytest.raises(DataError) as error:
+        make_leaderboard([theirs])
+    assert message in str(error.value) and str(theirs) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[1]", '{"bits":', "[" * 100_000])
+def test_metrics_that_are_no_json_object(results: Path, tmp_path: Path, text: str) -> None:
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    (theirs / "metrics.json").write_text(text)
+    with pytest.raises(DataError, match=r"metrics\.json"):
+        make_leaderboard([theirs])
+
+
+def test_folders_without_results(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no result below"):
+        make_leaderboard([tmp_path])
+    with pytest.raises(DataError, match="there is no such folder"):
+        make_leaderboard([tmp_path / "nowhere"])
+
+
+def test_a_name_of_two_lines_is_one_row(results: Path, tmp_path: Path) -> None:
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    (theirs / "submission.yaml").write_text('name: "a\\n\\nb|c"\nprotocol: honest\n')
+    table = make_leaderboard([theirs]).sheet().markdown()
+    assert r"| I2T | a b\|c |" in table
 
 
 def test_without_labels_figures_are_of_own_pairs(results: Path, tmp_path: Path) -> None:
@@ -92,6 +178,15 @@ def test_real_valued_controls_of_a_comparison(tmp_path: Path) -> None:
     record = json.loads((out / "controls.json").read_text())
     (out / "controls.json").write_text(json.dumps(record | {"protocol": "paper"}))
     assert "Controls of out are left out: the protocol differs." in make_leaderboard([out]).note
+    faults: list[dict[str, Any]] = [
+        {"controls": 1},
+        {"splits": {}},
+        {"controls": {"x": {"16": {"i2t": {"map": [NAN]}}}}},
+    ]
+    for changed in faults:
+        (out / "controls.json").write_text(json.dumps(record | changed))
+        with pytest.raises(DataError, match=r"controls\.json: .*make it again with the same `kenthash compare`"):
+            make_leaderboard([out])
     (out / "controls.json").unlink()
     board = make_leaderboard([out])
     assert [row.name for row in board.rows] == ["lsh"] and "controls of out are not shown" in board.note

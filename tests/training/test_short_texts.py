@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from kenthash.data.pack import write_pack as write_feature_pack
 from kenthash.data.short_texts import TRAINED, UNSEEN, in_prompt, phrases
 from kenthash.data.splits import make_split
 from kenthash.evaluation.short_queries import TEMPLATES, class_texts
+from kenthash.files import alone, cache_folder
 from kenthash.training import sources
 from kenthash.training.evaluate import evaluate_run
 from kenthash.training.loop import Training
@@ -26,6 +29,7 @@ from kenthash.training.train import train_run
 ANIMALS = ("dog", "cat", "horse", "owl", "elephant", "zebra")
 COLOURS = ("red", "green", "blue", "grey")  # no labels: known from captions alone
 ITEMS = 360
+ENCODERS = cache_folder() / "encoders"  # as they are before a test gives another cache
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +52,28 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def source_of(pack: Path) -> FeatureSource:
     return FeatureSource(FeaturePack.open(pack), torch.device("cpu"))
+
+
+def test_vectors_of_texts_are_made_by_one_process_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The runs of a comparison ask for the same texts at the same time: the second takes what the first has made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    encoders = cache_folder() / "encoders"
+    encoders.parent.mkdir(parents=True)
+    encoders.symlink_to(ENCODERS)
+    texts = ["a red hat"]
+    own = text_features(texts, "light")
+    (path,) = (tmp_path / "kenthash" / "texts").glob("*.npy")
+    path.unlink()
+    with ThreadPoolExecutor(1) as pool:
+        with alone(path.parent):
+            second = pool.submit(text_features, texts, "light")
+            while "another process is writing there" not in caplog.text:
+                assert not second.done()
+                time.sleep(0.01)
+            np.save(path, (own + 1).astype(np.float16))
+        np.testing.assert_allclose(second.result(), own + 1, atol=1e-3)
 
 
 def test_phrases_end_at_function_words_and_punctuation() -> None:

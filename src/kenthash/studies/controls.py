@@ -77,6 +77,7 @@ def pq(fit: Side, bits: int, seed: int) -> Apply:
 
     quantiser = load_faiss("the control pq").ProductQuantizer(width, slices, min(8, len(both).bit_length() - 1))
     quantiser.cp.seed = seed + 1
+    quantiser.cp.min_points_per_centroid = 1  # else it warns once per slice of small data
     quantiser.train(padded(both))
 
     def decoded(vectors: Matrix) -> Matrix:

@@ -9,7 +9,7 @@ import base64
 import csv
 import html
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -20,15 +20,12 @@ import yaml
 from matplotlib import rc_context
 
 from kenthash.errors import DataError
-from kenthash.files import read_json
-from kenthash.methods import METHODS
 from kenthash.studies.controls import CONTROLS, CONTROLS_FILE, REFERENCES
+from kenthash.studies.entries import Entry, entries_below, read_controls
 from kenthash.studies.published import beside_published
-from kenthash.studies.results import Cell, Cells, Row, basis_of_test, cells_of, winners
-from kenthash.studies.sheet import Sheet, html_page
-from kenthash.studies.submission import DESCRIPTION, read_submission
-from kenthash.studies.tables import OWN_PAIRS, draw_figure, has_maps, sheet_of
-from kenthash.training.recipe import read_recipe
+from kenthash.studies.results import MEAN, Cell, Cells, Row, basis_of_test, cells_of, winners, with_mean
+from kenthash.studies.sheet import Sheet, html_page, prose
+from kenthash.studies.tables import OWN_PAIRS, RECALL_K, TASKS, draw_figure, has_maps, sheet_of
 
 # What has to be the same, by the name in metrics.json, and what it is called in a message.
 RULES = {
@@ -37,26 +34,26 @@ RULES = {
     "ties": "tie rule",
     "code_version": "version of the evaluator",
 }
-# Settings that tell the runs of one row apart, or where files were.
-OWN = ("bits", "seed", "data")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One evaluated run or submission."""
-
-    folder: Path
-    title: str  # of the method
-    reference: str
-    fidelity: str
-    metrics: dict[str, Any]
-    recipe: str  # as YAML, without `OWN`
+# Of each task: the head of its table, and what is asked.
+BLOCKS = {
+    MEAN: ("Both directions", "The mean of both directions."),
+    "i2t": ("Image → text", "Pictures are the queries, and texts are ranked."),
+    "t2i": ("Text → image", "Texts are the queries, and pictures are ranked."),
+}
+FIDELITY = (
+    "`Fidelity`: `code` follows the authors' public code, `paper` their paper, `reconstruction` fills in what that "
+    "leaves open, `own` is of kenthash itself, `control` learns no hash by labels, `submitted` was made elsewhere and "
+    "is described as its authors do."
+)
+AGAIN = "kenthash train --recipe recipe.yaml --data DATA --bits 32 --seed 0 --out RUN"
+NAMED = 4  # settings that tell two recipes of a method apart, at most
 
 
 @dataclass(frozen=True)
 class Leaderboard:
     rows: list[Row]
     recipes: dict[str, str]  # by the name of a row
+    differences: dict[str, str]  # of rows that are a further recipe of a method: how it differs from the first
     bits: list[int]
     note: str
     published: Sheet | None
@@ -67,23 +64,39 @@ class Leaderboard:
     def page(self) -> str:
         """One HTML page that opens offline. Tables are sorted by a click on the head of a column."""
         script = (files("kenthash") / "studies" / "sort.js").read_text(encoding="utf-8")
-        tables = [self.sheet()] + ([self.published] if self.published else [])
-        tables_html = "".join(f'<div class="scroll" tabindex="0">{table.html()}</div>' for table in tables)
-        recipes = "".join(
-            f"<details><summary>{html.escape(name)}</summary><pre><code>{html.escape(text)}</code></pre></details>"
-            for name, text in self.recipes.items()
-        )
         header = f"""<h1>Leaderboard</h1>
-<p class="basis">{html.escape(self.note)} Click on the head of a column to sort by it.</p>"""
+<p class="basis">{prose(self.note)}</p>
+<p class="basis">{prose(FIDELITY)} Click on the head of a column to sort by it.</p>"""
         body = f"""<main>
-<figure><img src="{self._curves()}" alt="Figures by code length, one line per row of the table"></figure>
-{tables_html}
+<div class="scroll" tabindex="0"><figure>
+<img src="{self._curves()}" alt="Figures by code length, one line per row of the table">
+</figure></div>
+{"".join(self._blocks())}
 <h2>Recipes</h2>
-{recipes}
+<p>The settings behind each row. One that was trained by kenthash can be saved as recipe.yaml and made again:</p>
+<pre><code>{AGAIN}</code></pre>
+{self._recipes()}
 </main>
 <script>
 {script}</script>"""
-        return html_page("Leaderboard of cross-modal hashing", header, body)
+        return html_page("Leaderboard of cross-modal hashing", header, body, wide=True)
+
+    def _blocks(self) -> Iterator[str]:
+        """A table for each task, and the published figures."""
+        whole = self.sheet()
+        for task, (title, caption) in BLOCKS.items():
+            lines = [line[1:] for line in whole.rows if line[0] == TASKS[task]]
+            yield _block(title, Sheet(whole.head[1:], lines, caption))
+        if self.published:
+            yield _block("As printed, and here", self.published)
+
+    def _recipes(self) -> str:
+        lines = []
+        for name, text in self.recipes.items():
+            differs = self.differences.get(name)
+            title = html.escape(name) + (f' <span class="basis">{html.escape(differs)}</span>' if differs else "")
+            lines.append(f"<details><summary>{title}</summary><pre><code>{html.escape(text)}</code></pre></details>")
+        return "\n".join(lines)
 
     def _curves(self) -> str:
         stream = io.BytesIO()
@@ -94,36 +107,35 @@ class Leaderboard:
 
 def make_leaderboard(folders: Sequence[Path]) -> Leaderboard:
     """Read every result below `folders`: runs of `kenthash compare` and `train`, and evaluated submissions."""
-    entries = [entry for folder in folders for entry in _entries(folder)]
+    entries = [entry for folder in folders for entry in entries_below(folder)]
     if not entries:
         names = ", ".join(map(str, folders))
-        raise DataError(
-            f"{names}: no result below: `kenthash compare`, or `kenthash evaluate` of a run or of codes, makes"
-        )
+        raise DataError(f"{names}: no result below: make one with `kenthash compare`, `train` or `evaluate --codes`")
     _check_rules(entries)
     groups = _by_row(entries)
     shared = set.intersection(*({int(e.metrics["seed"]) for e in group} for group in groups.values()))
     if not shared:
         raise DataError("the rows have no seed in common: make one run of each method with the same seed")
     controls, missing = _controls(folders, entries, sorted(shared))
-    rows = [
-        *controls,
-        *(
+    ranked, length = _ranked(
+        [
             Row(name, group[0].reference, group[0].fidelity, cells_of(_runs(group, shared)))
             for name, group in groups.items()
-        ),
-    ]
+        ]
+    )
+    rows = [*controls, *ranked]
     bits = sorted({bits for row in rows for _, bits in row.cells})
     metrics = entries[0].metrics
     sample = metrics["i2t"]
-    data = Path(str(metrics["data"])).name
-    items = sum(int(sample.get(part, 0)) for part in ("database", "queries", "excluded"))
+    data = entries[0].data_name
+    items = sum(sample.get(part, 0) for part in ("database", "queries", "excluded"))
     sizes = f"{items:,} items, {sample['queries']:,} queries" if "map" in sample else "no labels"
+    seeds = f"seed{'s' if len(shared) > 1 else ''} {', '.join(map(str, sorted(shared)))}"
     by_labels = has_maps(rows)
     note = (
         f"{data}, {sizes}; {'mAP@ALL of signed codes, ' if by_labels else ''}{metrics['ties']} ties, protocol "
-        f"{metrics['protocol']}, seeds {', '.join(map(str, sorted(shared)))}."
-        f"{' `real`: the same outputs before signing.' if by_labels else ''} {OWN_PAIRS}"
+        f"{metrics['protocol']}, {seeds}. Ranked by {'mAP' if by_labels else f'R@{RECALL_K}'} at {length} bits, mean "
+        f"of both directions.{' `real`: the same outputs before signing.' if by_labels else ''} {OWN_PAIRS}"
     )
     if controls:
         names = ", ".join(row.name for row in controls)
@@ -132,28 +144,53 @@ def make_leaderboard(folders: Sequence[Path]) -> Leaderboard:
         note += f" Bold: {bold}."
     note += "".join(f" {line}" for line in missing)
     recipes = {name: group[0].recipe for name, group in groups.items()}
-    return Leaderboard(rows, recipes, bits, note, beside_published(rows, bits, data, items) if by_labels else None)
+    differences = _differences(groups)
+    published = beside_published(rows, bits, data, items) if by_labels else None
+    return Leaderboard(rows, recipes, differences, bits, note, published)
 
 
-def _entries(folder: Path) -> Iterator[Entry]:
-    for path in sorted(folder.rglob("metrics.json")):
-        run = path.parent
-        if (run / DESCRIPTION).is_file():
-            submission = read_submission(run)
-            recipe = {"citation": submission.citation, "url": submission.url, **submission.recipe}
-            entry = Entry(run, submission.name, submission.citation, "submitted", read_json(path), _yaml(recipe))
-        elif (run / "recipe.yaml").is_file():
-            stored = read_recipe(run / "recipe.yaml")
-            method = METHODS.get(str(stored.get("method")))
-            title = method.title if method else str(stored.get("method"))
-            reference, fidelity = (method.citation.rsplit(", ", 1)[-1], method.fidelity) if method else ("", "")
-            recipe = {name: value for name, value in stored.items() if name not in OWN}
-            entry = Entry(run, title, reference, fidelity, read_json(path), _yaml(recipe))
-        else:
+def _block(title: str, sheet: Sheet) -> str:
+    return f'<h2>{html.escape(title)}</h2>\n<div class="scroll" tabindex="0">{sheet.html()}</div>\n'
+
+
+def _ranked(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """The best first, by the mean of both directions at the length that most rows have, and that length."""
+    count = Counter(bits for row in rows for direction, bits in row.cells if direction == "i2t")
+    length = max(count, key=lambda bits: (count[bits], bits))
+    by_labels = has_maps(rows)
+
+    def figure(row: Row) -> float:
+        cell = with_mean(row.cells).get((MEAN, length))
+        if cell is None:
+            return -1.0
+        return cell.mean if by_labels else cell.recall_mean(RECALL_K)
+
+    return sorted(rows, key=figure, reverse=True), length
+
+
+def _differences(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """How each further recipe of a method differs from its first, by the name of the row."""
+    first: dict[str, tuple[str, dict[str, Any]]] = {}
+    lines = {}
+    for name, group in groups.items():
+        settings = dict(_flat(yaml.safe_load(group[0].recipe)))
+        if group[0].title not in first:
+            first[group[0].title] = name, settings
             continue
-        if missing := [name for name in (*RULES, "split", "bits", "seed") if name not in entry.metrics]:
-            raise DataError(f"{path}: does not say its {missing[0]}: write it again with `kenthash evaluate`")
-        yield entry
+        other, theirs = first[group[0].title]
+        changed = [key for key in {**theirs, **settings} if settings.get(key) != theirs.get(key)]
+        parts = [f"{key} {settings.get(key)}, not {theirs.get(key)}" for key in changed[:NAMED]]
+        more = f"; and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
+        lines[name] = f"unlike {other}: {'; '.join(parts)}{more}"
+    return lines
+
+
+def _flat(recipe: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in recipe.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{section}{name}.")
+        else:
+            yield f"{section}{name}", value
 
 
 def _controls(folders: Sequence[Path], entries: Sequence[Entry], seeds: Sequence[int]) -> tuple[list[Row], list[str]]:
@@ -164,20 +201,19 @@ def _controls(folders: Sequence[Path], entries: Sequence[Entry], seeds: Sequence
     cells: dict[str, Cells] = {}
     lines = []
     for path in sorted({path for folder in folders for path in folder.rglob(CONTROLS_FILE)}):
-        record = read_json(path)
+        record = read_controls(path)
         own_splits = {str(seed): splits[str(seed)] for seed in seeds}
-        differs = [name for rule, name in RULES.items() if record.get(rule) != rules[rule]]
-        if not differs and not own_splits.items() <= record.get("splits", {}).items():
+        differs = [name for rule, name in RULES.items() if getattr(record, rule) != rules[rule]]
+        if not differs and not own_splits.items() <= record.splits.items():
             differs = ["split"]
         if differs:
             lines.append(f"Controls of {path.parent.name} are left out: the {differs[0]} differs.")
             continue
-        for name, by_bits in record["controls"].items():
+        for name, by_bits in record.controls.items():
             for bits, by_direction in by_bits.items():
                 for direction, figures in by_direction.items():
-                    of_seeds = {k: _chosen(v, seeds) for k, v in figures["instance_recall"].items()}
-                    maps = _chosen(figures["map"], seeds)
-                    recalls = {int(k): values for k, values in of_seeds.items()}
+                    maps = _chosen(figures.map, seeds)
+                    recalls = {int(k): _chosen(values, seeds) for k, values in figures.instance_recall.items()}
                     cells.setdefault(name, {})[direction, int(bits)] = Cell(maps, maps, recalls=recalls)
     for path in sorted({path for folder in folders for path in folder.rglob("table.csv")}):
         if not (path.parent / CONTROLS_FILE).is_file() and _names_controls(path):
@@ -206,11 +242,6 @@ def _runs(group: Sequence[Entry], seeds: set[int]) -> dict[int, list[Path]]:
         by_bits[entry.metrics["bits"]][entry.metrics["seed"]] = entry.folder
     complete = {bits: by_seed for bits, by_seed in sorted(by_bits.items()) if seeds <= by_seed.keys()}
     return {bits: [by_seed[seed] for seed in sorted(seeds)] for bits, by_seed in complete.items()}
-
-
-def _yaml(recipe: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True)
-    return text
 
 
 def _check_rules(entries: Sequence[Entry]) -> None:

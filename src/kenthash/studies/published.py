@@ -110,6 +110,8 @@ def ablation_beside_published(rows: Sequence[Row], bits: int, name: str, items: 
 
 def _what_differs(paper: Published, source: str, benchmark: str, name: str, items: int) -> str:
     return (
+        "mAP: `printed` in the paper; `codes` of binary codes here, `real` of the same outputs before signing; "
+        "`printed − codes` is how far the printed figure is from codes. "
         f"Printed: {source}, {paper.items[benchmark]:,} items of {benchmark}. {paper.protocol} Here: {name}, "
         f"{items:,} items, under the rules of the table above. So the columns are not of one experiment."
     )

@@ -114,6 +114,7 @@ def _product_quantised(fit: Matrix, database: Matrix, slices: int, seed: int) ->
     fit = widened(fit)
     quantiser = load_faiss("the study of bytes").ProductQuantizer(fit.shape[1], slices, _centroid_bits(fit))
     quantiser.cp.seed = seed + 1
+    quantiser.cp.min_points_per_centroid = 1  # as in the control
     quantiser.train(fit)
     decoded = quantiser.decode(quantiser.compute_codes(widened(database))).reshape(len(database), slices, -1)
     return np.ascontiguousarray(decoded[:, :, :dims].reshape(len(database), -1), np.float32)

@@ -10,7 +10,7 @@ from kenthash.errors import DataError, UsageError
 from kenthash.files import atomic_write
 from kenthash.methods import METHODS
 from kenthash.studies.outcome import LeftOut, Outcome
-from kenthash.studies.sheet import html_page
+from kenthash.studies.sheet import html_page, prose
 from kenthash.studies.study import Study
 from kenthash.studies.targets import OF_OWN_PAIRS, PRACTICE, TARGETS
 from kenthash.training.recipe import Recipe
@@ -66,7 +66,7 @@ def _report_page(study: Study, outcomes: Sequence[Outcome]) -> str:
     """The study as one HTML page that opens offline: every figure is inside, and nothing is loaded. Pictures are
     read from OUT/TARGET, where the outcomes were written."""
     dataset = study.features.dataset.name
-    contents = "".join(f'<li><a href="#{o.target}">{_prose(o.title)}</a></li>' for o in outcomes)
+    contents = "".join(f'<li><a href="#{o.target}">{prose(o.title)}</a></li>' for o in outcomes)
     sections = "\n".join(_section(study, outcome, number) for number, outcome in enumerate(outcomes, 1))
     header = f"""<h1>Kent proxies on {html.escape(dataset)}</h1>
 <p class="lead">The tables and figures of “Absorbing Gradient Conflicts: Modeling Semantic Variance via Kent
@@ -84,12 +84,12 @@ points; against it stands KDPH, whose proxies are Kent distributions.</p>
 def _section(study: Study, outcome: Outcome, number: int) -> str:
     folder = study.out / outcome.target
     figures = [_figure(folder / f"{plot.name}.svg", plot.caption) for plot in outcome.plots]
-    seen = "".join(f"<li>{_prose(line)}</li>" for line in outcome.seen)
+    seen = "".join(f"<li>{prose(line)}</li>" for line in outcome.seen)
     tables = "".join(f'<div class="scroll" tabindex="0">{sheet.html()}</div>' for sheet in outcome.sheets)
     return f"""<section id="{outcome.target}">
-<h2><span class="number">{number}</span>{_prose(outcome.title)}</h2>
-<p>{_prose(outcome.measured)}</p>
-<p class="paper"><b>In the paper.</b> {_prose(outcome.paper)}</p>
+<h2><span class="number">{number}</span>{prose(outcome.title)}</h2>
+<p>{prose(outcome.measured)}</p>
+<p class="paper"><b>In the paper.</b> {prose(outcome.paper)}</p>
 {"".join(figures)}
 <h3>What is seen here</h3>
 <ul>{seen}</ul>
@@ -102,12 +102,7 @@ def _figure(path: Path, caption: str) -> str:
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     text = html.escape(caption, quote=True)
     source = f"data:image/svg+xml;base64,{data}"
-    return f'<figure><img src="{source}" alt="{text}"><figcaption>{_prose(caption)}</figcaption></figure>'
-
-
-def _prose(text: str) -> str:
-    """Escaped, with the apostrophes that print uses; quotations are in curved marks already."""
-    return html.escape(text.replace("'", "’"))
+    return f'<figure><img src="{source}" alt="{text}"><figcaption>{prose(caption)}</figcaption></figure>'
 
 
 def _code(command: str) -> str:

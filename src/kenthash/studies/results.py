@@ -13,6 +13,7 @@ from kenthash.files import load_npz, read_json
 
 SIGNIFICANT = 0.05
 TIES = "expected"
+ROUNDED = 1e-5  # more than metrics.json rounds a figure by
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 MEAN = "mean"  # of both directions
 
@@ -133,15 +134,23 @@ def _cell(runs: Sequence[Path], direction: str) -> Cell:
     return Cell(
         maps=tuple(figure["map"] for figure in figures) if by_labels else (),
         real=tuple(m["real_valued_map"][direction] for m in metrics if m.get("real_valued_map")),  # submissions: none
-        ap=np.concatenate([_per_query(run, direction) for run in runs]) if by_labels else None,
+        ap=np.concatenate(
+            [_per_query(run, direction, figure["map"]) for run, figure in zip(runs, figures, strict=True)]
+        )
+        if by_labels
+        else None,
         recalls={int(k): tuple(recall[k] for recall in own) for k in sorted(shared_ks, key=int)},
     )
 
 
-def _per_query(run: Path, direction: str) -> Scores:
+def _per_query(run: Path, direction: str, mean: float) -> Scores:
+    """The scores of each query, whose mean `metrics.json` has."""
     path = run / "per_query_ap.npz"
     try:
-        return load_npz(path)[direction]
+        scores = load_npz(path)[direction]
+        if scores.ndim != 1 or scores.dtype.kind != "f" or not abs(float(scores.mean()) - mean) < ROUNDED:
+            raise ValueError(f"the mean of {direction} is not the mAP of metrics.json")
+        return scores
     except (ValueError, KeyError) as error:
         raise DataError(
             f"{path}: not the scores of a run: {error}; write them again with `kenthash evaluate {run}`"

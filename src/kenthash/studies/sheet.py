@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -41,7 +42,9 @@ class Sheet:
     def text(self, value: Value) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return MISSING
-        return f"{value:.{self.digits}f}".replace("-", "−") if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return f"{value:.{self.digits}f}".replace("-", "−")
+        return " ".join(str(value).split())  # one line, whatever a name is
 
     def markdown(self) -> str:
         right = [self._numeric(column) for column in range(len(self.head))]
@@ -83,7 +86,7 @@ class Sheet:
         for row in self.rows:
             cells = [f'<td class="{k}">{_html(self.text(v))}</td>' for v, k in zip(row, kinds, strict=True)]
             body.append(f"<tr>{''.join(cells)}</tr>")
-        caption = f"<caption>{html.escape(self.caption)}</caption>"
+        caption = f"<caption>{prose(self.caption)}</caption>"
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
     def _numeric(self, column: int) -> bool:
@@ -127,8 +130,14 @@ def _html(word: str) -> str:
     return html.escape(word)
 
 
-def html_page(title: str, header: str, body: str) -> str:
-    """A page that opens offline: its style is inside, and nothing is loaded from elsewhere."""
+def prose(text: str) -> str:
+    """Text for HTML: escaped, with the apostrophes that print uses, and `names` as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text.replace("'", "’")))
+
+
+def html_page(title: str, header: str, body: str, wide: bool = False) -> str:
+    """A page that opens offline: its style is inside, and nothing is loaded from elsewhere. A wide one takes the width
+    that there is, for tables of many columns."""
     style = (files("kenthash") / "studies" / "report.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">
@@ -140,7 +149,7 @@ def html_page(title: str, header: str, body: str) -> str:
 <style>
 {style}</style>
 </head>
-<body>
+<body{' class="wide"' if wide else ""}>
 <header>
 <p class="kicker">kenthash {html.escape(__version__)}</p>
 {header}

@@ -25,7 +25,7 @@ OWN_PAIRS = (
 
 # Okabe & Ito's colours; the marker changes when they are used up, so that every row is its own.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 Figures = Callable[[Cell], tuple[float, float]]  # mean and deviation over seeds
 Winners = dict[tuple[str, int], str]  # the name of the row that is bold, by (direction, bits)
@@ -47,7 +47,7 @@ def sheet_of(rows: Sequence[Row], bits: Sequence[int], won: Winners, note: str) 
             cells = [row.cells.get((direction, b)) for b in bits]
             line = [TASKS[direction], row.name, row.reference, row.fidelity]
             if by_labels:
-                real = [f"{cell.real_mean:.4f}" if cell and cell.real else "" for cell in cells]
+                real = [f"{cell.real_mean:.4f}" if cell and cell.real else MISSING for cell in cells]
                 line += [*_figures(row, direction, bits, won), *real]
             if own_pairs:
                 line += _recalls(row, direction, bits)
@@ -105,17 +105,17 @@ def draw_figure(rows: Sequence[Row], bits: Sequence[int]) -> Figure:
     if has_maps(rows):
         measures.append(("mAP", lambda cell: (cell.mean, cell.deviation)))
     if has_recalls(rows):
-        measures.append((f"own pairs, R@{RECALL_K}", lambda c: (c.recall_mean(RECALL_K), c.recall_deviation(RECALL_K))))
+        measures.append((f"own pairs, R@{RECALL_K} (%)", _recall_in_per_cent))
     figure = canvas(9.5, 0.6 + 4.0 * len(measures))
     panels = figure.subplots(len(measures), 2, sharey="row", squeeze=False)
     for line, (name, figures_of) in zip(panels, measures, strict=True):
         line[0].set_ylabel(name)
         for axes, (direction, title) in zip(line, DIRECTIONS.items(), strict=True):
-            for i, row in enumerate(rows):
+            for row, style in zip(rows, _styles(rows), strict=True):
                 lengths = [b for b in bits if (direction, b) in row.cells]
                 figures = [figures_of(row.cells[direction, b]) for b in lengths]
                 means, deviations = [mean for mean, _ in figures], [deviation for _, deviation in figures]
-                axes.errorbar(lengths, means, deviations, label=row.name, capsize=2, markersize=4, **_style(i, row))
+                axes.errorbar(lengths, means, deviations, label=row.name, capsize=2, markersize=4, **style)
             axes.set_xscale("log", base=2)
             axes.set_xticks(bits, [str(b) for b in bits])
             tidy(axes, "both").set(xlabel="bits", title=title)
@@ -126,10 +126,24 @@ def draw_figure(rows: Sequence[Row], bits: Sequence[int]) -> Figure:
     return figure
 
 
-def _style(place: int, row: Row) -> dict[str, Any]:
-    if row.fidelity == "control":
-        return {"color": "#999999", "marker": MARKERS[place % len(MARKERS)], "linestyle": "--"}
-    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place // len(COLOURS) % len(MARKERS)]}
+def _recall_in_per_cent(cell: Cell) -> tuple[float, float]:
+    return 100 * cell.recall_mean(RECALL_K), 100 * cell.recall_deviation(RECALL_K)
+
+
+def _styles(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Controls are told apart by their markers, the others by their colours first."""
+    styles: list[dict[str, Any]] = []
+    place = {True: 0, False: 0}  # of the next control, and of the next other row
+    for row in rows:
+        control = row.fidelity == "control"
+        i = place[control]
+        place[control] += 1
+        if control:
+            styles.append({"color": "#999999", "marker": MARKERS[i % len(MARKERS)], "linestyle": "--"})
+        else:
+            marker = MARKERS[i // len(COLOURS) % len(MARKERS)]
+            styles.append({"color": COLOURS[i % len(COLOURS)], "marker": marker})
+    return styles
 
 
 def _with_means(rows: Sequence[Row]) -> list[Row]:

@@ -177,6 +177,7 @@ def _evaluate(run: Run, ties: Ties, figures: bool, bits: int) -> RunEvaluation:
         "ties": ties,
         **_selection(read_json(path / "history.json"), run.recipe),
         "data": run.recipe.data,
+        "data_name": source.dataset.name,
         "data_digest": source.dataset.digest(),
         "split": run.split.digest(),
         "left_out": left_out,

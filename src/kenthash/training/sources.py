@@ -26,7 +26,7 @@ from kenthash.encoders import open_encoder
 from kenthash.encoders.base import Encoder, Tokens
 from kenthash.encoders.stream import BATCH, EncodeBatch, encode_stream
 from kenthash.errors import DataError, KenthashError
-from kenthash.files import atomic_write, cache_folder, load_array
+from kenthash.files import alone, atomic_write, cache_folder, load_array
 from kenthash.model.network import HashNetwork
 
 NO_ENCODER = "the pack does not say which encoder made its vectors: name it as `encoder` in its meta.json"
@@ -92,12 +92,13 @@ def text_features(texts: Sequence[str], encoder: str, weights: str = "") -> NDAr
     digest = hashlib.sha256(json.dumps([opened.name, opened.weights, list(texts)]).encode()).hexdigest()
     path = cache_folder() / "texts" / f"{digest[:32]}.npy"
     if not path.is_file():
-        batches = (EncodeBatch([], list(texts[at : at + BATCH])) for at in range(0, len(texts), BATCH))
-        with closing(encode_stream(opened, batches)) as stream:
-            vectors = np.concatenate([encoded.text.astype(np.float16) for encoded in stream])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            np.save(file, vectors, allow_pickle=False)
+        with alone(path.parent):  # the runs of a comparison, side by side, ask for the same texts
+            if not path.is_file():
+                batches = (EncodeBatch([], list(texts[at : at + BATCH])) for at in range(0, len(texts), BATCH))
+                with closing(encode_stream(opened, batches)) as stream:
+                    vectors = np.concatenate([encoded.text.astype(np.float16) for encoded in stream])
+                with atomic_write(path) as file:
+                    np.save(file, vectors, allow_pickle=False)
     return np.asarray(load_array(path), np.float32)
 
 

@@ -274,7 +274,7 @@ def _draw(sweep: Sweep, results: Results, methods: Sequence[str], measures: Sequ
             if row == 0 and group:
                 panel.set_title(group, size=10)
             if row == len(measures) - 1:
-                panel.set_xlabel(sweep.axis if len(lines) == 1 else "share")
+                panel.set_xlabel(sweep.axis, size=9 if len(lines) > 1 else 10)
             if column == 0:
                 panel.set_ylabel(measure.label)
     legend_below(figure, axes[0, 0])

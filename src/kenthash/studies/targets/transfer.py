@@ -98,8 +98,8 @@ def transfer(study: Study, methods: Sequence[str] | None = None) -> Outcome:
         seen=[
             *map_left_out(target.study),
             *(
-                f"{METHODS[m].title}: {measures[first]} {_text(means[m, 'away'], first)} from {here}, "
-                f"{_text(means[m, 'home'], first)} from {there}."
+                f"{METHODS[m].title}: {measures[first]} {_text(means[m, 'away'], first)} trained on {here}, "
+                f"{_text(means[m, 'home'], first)} on {there}."
                 for m in methods
             ),
         ],

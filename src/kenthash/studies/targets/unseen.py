@@ -68,8 +68,8 @@ def unseen(study: Study, methods: Sequence[str] = TRIED) -> Outcome:
             Sheet(
                 ["Method", "Fidelity", "Seen in training", "Never seen", "Difference"],
                 rows,
-                f"mAP@ALL of signed codes by the {len(classes)} classes alone, mean of image → text and text → image; "
-                f"both columns are of {len(split.train):,} training items (seed 0). {study.basis}",
+                f"mAP@ALL of signed codes by the classes left out alone ({len(classes)}), mean of image → text and "
+                f"text → image; both columns are of {len(split.train):,} training items (seed 0). {study.basis}",
             )
         ],
         plots=[Plot("figure", _draw(figures), "mAP of queries of these classes.")],
