@@ -234,7 +234,6 @@ def train(
         from kenthash.encoders import check_device
         from kenthash.training.evaluate import evaluate_run
         from kenthash.training.recipe import find_recipe, make_recipe, read_recipe
-        from kenthash.training.start import default_start
         from kenthash.training.train import calibrate_run, train_run
     except ModuleNotFoundError as error:
         raise missing_extra(error) or error from error
@@ -248,10 +247,9 @@ def train(
     given = {"data": str(data) if data is not None else None, "method": method, "bits": bits, "seed": seed}
     layers.append({name: value for name, value in given.items() if value is not None})
     settings = make_recipe(*layers)
-    if not any("start" in layer for layer in layers) and (start := default_start(settings)):
-        settings = replace(settings, start=start)
+    choose = not any("start" in layer for layer in layers)
     device = check_device(device)
-    first = train_run(settings, run, resume, torch.device(device))
+    first = train_run(settings, run, resume, torch.device(device), choose_start=choose)
     if not first:
         return None
     result = evaluate_run(run, device=device)

@@ -1,6 +1,7 @@
 """Training that goes on from the heads of another model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from kenthash.data.pack import FeaturePack
 from kenthash.data.splits import make_split
 from kenthash.errors import UsageError
 from kenthash.losses.infonce import imitation
+from kenthash.model.network import HashNetwork
 from kenthash.model.pretrained import pretrained_folders
 from kenthash.training.loop import Training
 from kenthash.training.recipe import Recipe, make_recipe
@@ -85,30 +87,47 @@ def test_units_beyond_those_of_the_model_learn(folder: Path) -> None:
     assert (last[:, 64:] != 0).all()
 
 
-def test_the_default_method_goes_on_from_the_model_of_the_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def write_known_pack(path: Path, known: float) -> FeaturePack:
+    """A pack of the widths of `clip`, in which that model finds the own pairs of a share `known` of the items: the
+    vectors of their pictures are moved until their outputs have the signs of those of their texts."""
+    write_pack(path)
+    heads = HashNetwork.load(pretrained_folders()["clip"], "cpu")
+    first = np.load(path / "text_offsets.npy")
+    generator = torch.Generator().manual_seed(0)
+    text = torch.randn(int(first[-1]), 384, generator=generator)
+    image = torch.randn(400, 512, generator=generator).requires_grad_()
+    aims = heads.text_head(text[first[:-1]]).sign().detach()
+    optimizer = torch.optim.Adam([image], lr=0.3)
+    for _ in range(60):
+        optimizer.zero_grad()
+        torch.autograd.backward(-(heads.image_head(image) * aims).mean())
+        optimizer.step()
+    strange = torch.rand(400, generator=generator) >= known
+    pictures = torch.where(strange[:, None], image[torch.randperm(400, generator=generator)], image)
+    np.save(path / "image.npy", pictures.detach().numpy())
+    np.save(path / "text.npy", text.numpy())
+    return FeaturePack.open(path)
+
+
+@pytest.mark.parametrize(("known", "start"), [(0.8, "clip"), (0.3, "")])
+def test_the_default_method_goes_on_from_a_model_that_knows_such_pictures(
+    tmp_path: Path, known: float, start: str
 ) -> None:
-    write_pack(tmp_path / "pack")
-    meta = tmp_path / "pack" / "meta.json"
-    values = json.loads(meta.read_text())
+    features = write_known_pack(tmp_path / "pack", known)
     weights = json.loads((pretrained_folders()["clip"] / "config.json").read_text())["encoder_weights"]
+    rows = make_split(400, 1).train
 
-    def default(**encoder: str) -> str:
-        meta.write_text(json.dumps(values | encoder))
-        return default_start(recipe(tmp_path, **changes))
+    def default(encoder: str, digest: str = "", **changes: object) -> tuple[str, str]:
+        source = FeatureSource(replace(features, encoder=encoder, encoder_weights=digest), torch.device("cpu"))
+        return default_start(recipe(tmp_path, **changes), source, rows)
 
-    changes: dict[str, object] = {}
-    assert default() == ""  # nobody knows the encoder
-    assert default(encoder="clip") == default(encoder="clip", encoder_weights=weights) == "clip"
-    assert default(encoder="light") == "light"
-    assert default(encoder="clip", encoder_weights="of others") == default(encoder="openclip:x") == ""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    changes = {"data": "~/pack"}
-    assert default(encoder="clip") == "clip"
-    changes = {"bits": 512}
-    assert default(encoder="clip") == ""  # its codes have 256
-    changes = {"method": "kaph"}
-    assert default(encoder="clip") == ""
+    name, told = default("clip")
+    assert name == default("clip", weights)[0] == start
+    assert ("go on from those of clip" if start else "the heads begin with random weights: clip finds only") in told
+    assert default("") == default("clip", "of others") == default("openclip:x") == ("", "")
+    assert default("light") == ("", "")  # other widths
+    assert default("clip", bits=512) == ("", "")  # its codes have 256
+    assert default("clip", method="kaph") == ("", "")
 
 
 @pytest.mark.parametrize(

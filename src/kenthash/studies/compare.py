@@ -236,8 +236,8 @@ def _write(
     fault = _label_fault(features, recipe)
     note = (
         f"{features.dataset.name}, {len(features):,} items; {'' if fault else 'mAP@ALL, '}expected ties, "
-        f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; {comparison.tune} settings per "
-        "method tried on validation."
+        f"{several if comparison.seeds > 1 else 'seed 0'}, protocol {recipe.protocol}; "
+        + (f"{comparison.tune} settings per method tried on validation." if comparison.tune else "nothing was tuned.")
     )
     note += (
         f" Figures by shared labels are left out: {fault}." if fault else " `real`: the same outputs before signing."

@@ -34,6 +34,7 @@ from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_rec
 from kenthash.training.run_folder import LOCK, open_source, write_lock
 from kenthash.training.short_texts import no_short_texts
 from kenthash.training.sources import FeatureSource, VectorSource
+from kenthash.training.start import default_start
 from kenthash.training.supervision import check_supervision, training_notes
 
 CALIBRATED_ON = 2_000  # items at most
@@ -49,10 +50,12 @@ def train_run(
     device: torch.device | None = None,
     quiet: bool = False,
     record: bool = False,
+    choose_start: bool = False,
 ) -> bool:
     """Train `recipe` into the run folder `out`. A finished run is left as it is; an unfinished one needs `resume`.
 
-    With `record`, proxies and a sample of outputs are kept after every epoch (`training/proxy_record.py`).
+    With `record`, proxies and a sample of outputs are kept after every epoch (`training/proxy_record.py`). With
+    `choose_start` it goes on from the pretrained model that fits, if there is one (`training/start.py`).
     Returns whether this is the first process of its group, which is the one to report.
 
     Example, of 80 items with four labels whose vectors are the labels:
@@ -84,6 +87,10 @@ def train_run(
             encoder = load_encoder(recipe.encoder.spec, device=str(device), trainable=True)
         source = open_source(recipe, device, encoder, lambda dataset, captions: _check_data(recipe, dataset, captions))
         split = _split(recipe, source.dataset)
+        told = f"the heads go on from those of {recipe.start}" if recipe.start else ""
+        if choose_start:
+            start, told = default_start(recipe, source, split.train)
+            recipe = replace(recipe, start=start)
         frozen = _frozen_vectors(recipe, source, device)
         # Before anything is written: there may be no memory.
         training = Training(recipe, source, split.train, device, frozen)
@@ -91,7 +98,7 @@ def train_run(
             if rank() == 0:
                 _check_folder(recipe, out, resume)  # again, since another process may have begun a run here meanwhile
                 if not quiet:
-                    _tell_start_and_what_is_not_used(training, source, split)
+                    _tell_start_and_what_is_not_used(told, training, source, split)
                 write_recipe(out / "recipe.yaml", recipe)
                 split.save(out / "split.npz")
             with _threads(None if encoder is not None else 1):
@@ -103,10 +110,10 @@ def train_run(
         return rank() == 0
 
 
-def _tell_start_and_what_is_not_used(training: Training, source: VectorSource, split: Split) -> None:
+def _tell_start_and_what_is_not_used(told: str, training: Training, source: VectorSource, split: Split) -> None:
     notes = training_notes(type(training.method), source.dataset.labels, source.captions, split.train)
-    if start := training.recipe.start:
-        notes.append(f"the heads go on from those of {start}; --set start= begins with random ones")
+    if told:
+        notes.append(told)
     if training.method.uses_short_texts() and (reason := no_short_texts(source)):
         notes.append(f"short texts are not learned from: {reason}")
     for note in notes:
