@@ -225,7 +225,7 @@ def test_numbers_are_those_of_the_code() -> None:
             f"Here the margin is {kdph.margin_bits:g} bits",
             f"Here they start at κ₀ = K/2 and β₀ = {kdph.shape:g}",
             rf"$\lambda_w = {kaph.within:g}$ and $\lambda_p = {kaph.proxies:g}$",
-            rf"$\lambda_c = {kcph.contrast:g}$ and $\lambda_s = {kcph.short:g}$",
+            rf"$\lambda_c = {kcph.contrast:g}$, $\lambda_k = {kcph.keep:g}$ and $\lambda_s = {kcph.short:g}$",
             rf"$\tau = {kcph.temperature:g}$",
             f"one layer of {hidden:,} ReLU units with dropout {dropout:g}",
         ],

@@ -100,7 +100,7 @@ def test_a_damaged_file_and_too_few_items_are_named(place: Path, tmp_path: Path)
     words = ["models", "calibrate", str(place / "model"), "--data", str(place / "pack"), "--query", "150"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code and isinstance(result.exception, DataError)
-    assert "it takes at least 200" in str(result.exception)
+    assert "at least 200 that were not trained on are needed" in str(result.exception)
 
 
 def test_training_calibrates_on_what_it_does_not_learn_from(

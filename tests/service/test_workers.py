@@ -82,7 +82,7 @@ def test_ctrl_c_ends_workers_by_their_supervisor_alone(place: Place) -> None:
 @linux
 def test_a_worker_more_takes_less_than_a_tenth_of_the_memory_of_one(place: Place, tmp_path: Path) -> None:
     """On an index whose file of codes alone is larger than that: no worker can have its own copy."""
-    index, ids = tmp_path / "many.kh", [f"item {i:06}" for i in range(900_000)]
+    index, ids = tmp_path / "many.kh", [f"item {i:06}" for i in range(1_000_000)]
     with Index.create(index, BITS) as new:
         assign_model(new, place.model)
         new.add(ids, np.random.default_rng(0).integers(0, 256, (len(ids), BITS // 8), np.uint8))
