@@ -221,8 +221,8 @@ def train(
     on, the relevance of its hits is calibrated on them, so that searches have it in per cent.
 
     `recipe` is the name of one or a file; `overrides` are further values of it, such as `{"epochs": 40}`. The default
-    method goes on from the pretrained model of the data's encoder where there is one; `{"start": ""}` begins with
-    random heads. Of several processes (torchrun) the first has the result.
+    method goes on from the pretrained model of the data's encoder where there is one that knows such pictures;
+    `{"start": ""}` begins with random heads. Of several processes (torchrun) the first has the result.
 
         >>> train("photos", "run", method="kdhp")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
