@@ -192,7 +192,8 @@ def test_own_pairs_stand_beside_shared_labels(tmp_path: Path) -> None:
         figures = {"map": 0.7, "instance_recall": {"1": 0.1, "5": 0.4, "10": recall}}
         metrics = {"i2t": figures, "t2i": figures, "real_valued_map": {"i2t": 0.8, "t2i": 0.8}, "ties": "expected"}
         (run / "metrics.json").write_text(json.dumps(metrics))
-        np.savez(run / "per_query_ap.npz", i2t=np.full(3, 0.7), t2i=np.full(3, 0.7))
+        scores = np.array([0.6, np.nan, 0.8])  # nothing is relevant to the second query, as to one without labels
+        np.savez(run / "per_query_ap.npz", i2t=scores, t2i=scores)
     row = Row("DSPH", "2023", "code", cells_of({16: runs}))
     older = Row("old", "", "code", {column: Cell((0.5,)) for column in row.cells})  # of a version without own pairs
     sheet = sheet_of([row, older], [16], {}, "")

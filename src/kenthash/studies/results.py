@@ -63,8 +63,8 @@ class Cell:
         return f"{mean:.1f}" + (f" ± {deviation:.1f}" if len(values) > 1 else "")
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+def _mean(values: Sequence[float] | Scores) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -144,11 +144,11 @@ def _cell(runs: Sequence[Path], direction: str) -> Cell:
 
 
 def _per_query(run: Path, direction: str, mean: float) -> Scores:
-    """The scores of each query, whose mean `metrics.json` has."""
+    """The scores of each query, NaN where nothing is relevant to it; of the others `metrics.json` has the mean."""
     path = run / "per_query_ap.npz"
     try:
         scores = load_npz(path)[direction]
-        if scores.ndim != 1 or scores.dtype.kind != "f" or not abs(float(scores.mean()) - mean) < ROUNDED:
+        if scores.ndim != 1 or scores.dtype.kind != "f" or not abs(_mean(scores[~np.isnan(scores)]) - mean) < ROUNDED:
             raise ValueError(f"the mean of {direction} is not the mAP of metrics.json")
         return scores
     except (ValueError, KeyError) as error:
