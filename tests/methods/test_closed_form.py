@@ -107,6 +107,16 @@ def test_towers_of_any_size_have_signs(dimensions: int) -> None:
 
 
 @pytest.mark.parametrize("key", CONTROLS)
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_vectors_that_are_all_the_same_are_mapped_to_one_code(key: str, same: float) -> None:
+    _, text = towers(40, 8, 16)
+    image = np.full((40, 8), same, np.float32)
+    for pictures, texts in ((image, text), (image, np.full_like(text, same))):
+        of_image, _ = make(key, 16, pictures, texts).fit(pictures, texts, seed=0)
+        assert len(np.unique(pack(of_image(pictures)), axis=0)) == 1
+
+
+@pytest.mark.parametrize("key", CONTROLS)
 def test_a_control_is_a_model_that_finds_more_than_chance(key: str, tmp_path: Path) -> None:
     folder = write_pack(tmp_path / "pack", noise=0.3)
     bits = 24 if key == "sign" else 32

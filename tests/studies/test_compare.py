@@ -151,6 +151,15 @@ def test_settings_are_those_of_the_compared_methods(pack: Path, tmp_path: Path) 
         compare(Comparison(pack, tmp_path / "c", ("lsh",), (16,), 1, {"bits": 32}))
 
 
+def test_a_vector_that_is_no_number_is_named_by_its_row(tmp_path: Path) -> None:
+    folder = write_pack(tmp_path / "pack")
+    image = np.load(folder / "image.npy")
+    image[7] = np.nan
+    np.save(folder / "image.npy", image)
+    with pytest.raises(DataError, match=r"image.npy: row 7 holds NaN"):
+        compare(Comparison(folder, tmp_path / "out", ("cosine",), (16,), 1, {}))
+
+
 def test_runs_that_cannot_stand_in_the_table(tmp_path: Path) -> None:
     (tmp_path / "per_query_ap.npz").write_bytes(b"PK broken")
     directions = {name: {"map": 0.5} for name in ("i2t", "t2i")}

@@ -109,6 +109,12 @@ def bad_rows(pack: FeaturePack) -> dict[str, list[int]]:
     return {"image.npy": _not_finite(pack.image), "text.npy": _not_finite(pack.text)}
 
 
+def refuse_bad_rows(pack: FeaturePack) -> None:
+    for part, rows in bad_rows(pack).items():
+        if rows:
+            raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
+
+
 def write_pack(
     out: Path,
     work: Path,

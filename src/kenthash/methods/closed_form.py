@@ -25,6 +25,7 @@ from kenthash.methods.base import Batch, Method, Shapes
 
 Matrix = NDArray[np.float32]
 RIDGE = 1.0  # times the mean eigenvalue of the image tower's covariance; flat between 0.1 and 10
+LEAST_RIDGE = 1e-30  # where all pictures have one vector, which is then mapped to 0
 SPREAD = 0.5  # root mean square of the values before tanh, which hardly bends them there
 
 
@@ -47,7 +48,7 @@ def aligned(image: Matrix, text: Matrix) -> tuple[Affine, Affine]:
     image_mean, text_mean = image.mean(axis=0), text.mean(axis=0)
     x, t = image - image_mean, text - text_mean
     gram = x.T @ x
-    ridge = RIDGE * np.trace(gram) / len(gram)
+    ridge = max(RIDGE * np.trace(gram) / len(gram), LEAST_RIDGE)
     weight = np.linalg.solve(gram + ridge * np.eye(len(gram), dtype=np.float32), x.T @ t).astype(np.float32)
     return Affine(weight, -image_mean @ weight), Affine(np.eye(text.shape[1], dtype=np.float32), -text_mean)
 
@@ -157,10 +158,12 @@ class RabitqBits(ClosedForm):
 
 
 def whitening(vectors: Matrix, floor: float = 1e-3) -> Affine:
-    """The map to zero mean and unit covariance; directions with hardly any spread are not blown up."""
+    """The map to zero mean and unit covariance; directions with hardly any spread are not blown up, and vectors that
+    are all the same are mapped to 0."""
     mean = vectors.mean(axis=0)
     values, axes = np.linalg.eigh(np.cov(vectors - mean, rowvar=False))
-    weight = np.asarray(axes / np.sqrt(values + floor * values.max()), np.float32)
+    spread = values + floor * values.max()
+    weight = np.asarray(axes / np.sqrt(np.where(spread > 0, spread, np.inf)), np.float32)
     return Affine(weight, -mean @ weight)
 
 

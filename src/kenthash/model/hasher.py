@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from kenthash.codes import Codes, check_bits, pack
 from kenthash.data.decoding import DecoderPool
-from kenthash.data.pack import FeaturePack, bad_rows
+from kenthash.data.pack import FeaturePack, refuse_bad_rows
 from kenthash.data.photo_facts import Facts
 from kenthash.data.pictures import BadPicture, PictureInput
 from kenthash.encoders import open_encoder
@@ -211,9 +211,7 @@ class Hasher:
         refused: their codes would mean nothing."""
         if (reason := self._why_not(pack)) is not None:
             raise UsageError(f"{pack.path}: cannot be used with this model: {reason}")
-        for part, rows in bad_rows(pack).items():
-            if rows:
-                raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
+        refuse_bad_rows(pack)
         return self.encode_image_features(pack.image)
 
     def text_encoder(self, pack: FeaturePack) -> Callable[[Sequence[str]], Codes]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kenthash import __version__
 from kenthash.codes import check_bits
-from kenthash.data.pack import FeaturePack
+from kenthash.data.pack import FeaturePack, refuse_bad_rows
 from kenthash.data.splits import make_split
 from kenthash.encoders.pipeline import features_for
 from kenthash.errors import KenthashError, UsageError
@@ -92,6 +92,7 @@ def compare_sheets(comparison: Comparison) -> list[Sheet]:
     # What the methods share; `settings` are each method's own, and are checked with its runs.
     recipe = make_recipe({name: value for name, value in comparison.layer.items() if name != "settings"})
     features = features_for(comparison.data, recipe.encoder.spec)
+    refuse_bad_rows(features)  # controls read the vectors themselves
     comparison = replace(comparison, methods=_without_needs(comparison.methods, _label_fault(features, recipe)))
     kinds = [METHODS[name] for name in comparison.methods if name in METHODS]
     if note := unlearned_short_texts(kinds, features, recipe.encoder.named):

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kenthash.data.dataset import Dataset
 from kenthash.data.decoding import DecoderPool
-from kenthash.data.pack import FeaturePack, bad_rows
+from kenthash.data.pack import FeaturePack, refuse_bad_rows
 from kenthash.data.pictures import BadPicture
 from kenthash.data.splits import Rows
 from kenthash.encoders import open_encoder
@@ -48,9 +48,7 @@ class FeatureSource:
         self.image_dim, self.text_dim = pack.image.shape[1], pack.text.shape[1]
         self.captions = np.diff(pack.text_offsets)  # the number of each item's
         self._first_texts = pack.text_offsets[:-1]
-        for part, rows in bad_rows(pack).items():
-            if rows:
-                raise DataError(f"{pack.path / part}: row {rows[0]} holds NaN or infinity: encode that item again")
+        refuse_bad_rows(pack)
         self._image = torch.from_numpy(np.array(pack.image, np.float32)).to(device)
         self._text = torch.from_numpy(np.array(pack.text, np.float32)).to(device)
         self._written: dict[str, Tensor] = {}
