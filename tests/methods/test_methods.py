@@ -213,6 +213,13 @@ def test_kcph_learns_from_labels_and_captions_each_where_they_are() -> None:
     torch.testing.assert_close(terms["contrast"], info_nce(reference.x[captioned], reference.t[captioned], 0.07))
 
 
+def test_kcph_learns_from_a_batch_without_captions_by_its_labels() -> None:
+    batch = make_batch(mixed())
+    batch = replace(batch, captioned=torch.zeros(len(batch.x), dtype=torch.bool), start=(batch.x, batch.t))
+    method = build("kcph")
+    assert set(method.terms(batch)) == {"across", "within", "proxies"} and loss_of(method, batch).isfinite()
+
+
 def test_kcph_without_classes_is_the_contrast_alone() -> None:
     method, batch = build("kcph", classes=0), make_batch(torch.zeros(6, 0))
     assert list(method.terms(batch)) == ["contrast"] and not list(method.parameters())

@@ -234,6 +234,25 @@ def test_a_length_without_all_seeds_is_left_out(results: Path, tmp_path: Path) -
     assert sorted(make_leaderboard([tmp_path]).rows[0].cells) == [("i2t", 16), ("t2i", 16)]
 
 
+def test_no_length_with_all_seeds(results: Path, tmp_path: Path) -> None:
+    for bits, seed in ((16, 0), (32, 1)):
+        theirs = shutil.copytree(results / "theirs", tmp_path / f"{bits}")
+        metrics = json.loads((theirs / "metrics.json").read_text())
+        (theirs / "metrics.json").write_text(json.dumps(metrics | {"bits": bits, "seed": seed, "split": f"{seed}"}))
+    with pytest.raises(DataError, match="no row has all the seeds"):
+        make_leaderboard([tmp_path])
+
+
+def test_files_beside_the_results_that_are_none_of_ours(results: Path, tmp_path: Path) -> None:
+    """A table.csv with a field that is too long for a CSV reader, and a recipe that contains itself."""
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    (tmp_path / "table.csv").write_text("method," + "x" * 200_000 + "\n")
+    assert make_leaderboard([tmp_path]).rows
+    (theirs / "submission.yaml").write_text("name: x\nprotocol: honest\nrecipe: &a\n  again: *a\n")
+    with pytest.raises(DataError, match="its recipe contains itself"):
+        make_leaderboard([tmp_path])
+
+
 @pytest.mark.parametrize(
     ("description", "message"),
     [

@@ -56,8 +56,10 @@ class Kcph(kaph.Kaph):
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         terms = super().terms(batch)
         pairs = batch.captioned
-        terms["contrast"] = info_nce(batch.x[pairs], batch.t[pairs], self.settings.temperature)
-        if batch.start is not None and self.settings.keep:
+        has_pairs = bool(pairs.any())
+        if has_pairs:
+            terms["contrast"] = info_nce(batch.x[pairs], batch.t[pairs], self.settings.temperature)
+        if has_pairs and batch.start is not None and self.settings.keep:
             x0, t0 = batch.start
             terms["keep"] = imitation(batch.x[pairs], batch.t[pairs], x0[pairs], t0[pairs], self.settings.temperature)
         if batch.short is not None:

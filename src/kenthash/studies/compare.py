@@ -164,9 +164,9 @@ def _earlier_controls(comparison: Comparison) -> list[str]:
     """The controls of the table that is there already, which are quick to make again."""
     try:
         text = (comparison.out / "table.csv").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        names = {row.get("method") for row in csv.DictReader(io.StringIO(text))} - set(comparison.methods)
+    except (OSError, UnicodeDecodeError, csv.Error):
         return []
-    names = {row.get("method") for row in csv.DictReader(io.StringIO(text))} - set(comparison.methods)
     return [name for name in CONTROLS if name in names and (name not in NEED_FAISS or has_faiss())]
 
 

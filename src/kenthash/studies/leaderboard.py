@@ -156,6 +156,8 @@ def _block(title: str, sheet: Sheet) -> str:
 def _ranked(rows: Sequence[Row]) -> tuple[list[Row], int]:
     """The best first, by the mean of both directions at the length that most rows have, and that length."""
     count = Counter(bits for row in rows for direction, bits in row.cells if direction == "i2t")
+    if not count:
+        raise DataError("no row has all the seeds of its results at any one length: make the runs that are missing")
     length = max(count, key=lambda bits: (count[bits], bits))
     by_labels = has_maps(rows)
 
@@ -173,7 +175,10 @@ def _differences(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
     first: dict[str, tuple[str, dict[str, Any]]] = {}
     lines = {}
     for name, group in groups.items():
-        settings = dict(_flat(yaml.safe_load(group[0].recipe)))
+        try:
+            settings = dict(_flat(yaml.safe_load(group[0].recipe)))
+        except RecursionError as error:
+            raise DataError(f"{group[0].folder}: its recipe contains itself: write it without YAML aliases") from error
         if group[0].title not in first:
             first[group[0].title] = name, settings
             continue
@@ -226,7 +231,7 @@ def _names_controls(path: Path) -> bool:
     """Whether the table of an earlier comparison has a row of a real-valued control."""
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, csv.Error):
         return False
     return any(row.get("fidelity") == "control" and row.get("method") in CONTROLS for row in rows)
 
