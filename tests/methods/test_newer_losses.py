@@ -148,7 +148,8 @@ def test_columns_are_drawn_with_the_same_chance() -> None:
 
 
 @every_batch
-def test_f_score(labels: Array) -> None:
+@pytest.mark.parametrize(("near", "above"), [(0.3, 0.3), (0.9, 0.7)])
+def test_f_score(labels: Array, near: float, above: float) -> None:
     cosines = np.random.default_rng(0).uniform(-0.9, 0.89, (ITEMS, labels.shape[1]))
     cosines[1, 2], cosines[4, 1] = 0.95, 0.99  # near enough to count where it is a proxy of another class
 
@@ -158,11 +159,11 @@ def test_f_score(labels: Array) -> None:
             if labels[n, k]:
                 right += 2 * max(0.0, float(c[n, k]))
                 missed += (1 - float(c[n, k])) * math.exp(1.3 * (1 - cosines[n, k]))
-            elif cosines[n, k] > 0.9:
-                mistaken += (float(c[n, k]) - 0.7) * math.exp(1.3 * (cosines[n, k] - 1))
+            elif cosines[n, k] > near:
+                mistaken += (float(c[n, k]) - above) * math.exp(1.3 * (cosines[n, k] - 1))
         return 1 - right / (right + missed + mistaken)
 
-    agree(lambda c: f_score(c, tensor(labels)), slow, cosines)
+    agree(lambda c: f_score(c, tensor(labels), near, above), slow, cosines)
 
 
 @every_batch

@@ -28,6 +28,11 @@ def test_a_written_recipe_is_complete_and_gives_the_same_run(tmp_path: Path) -> 
     assert make_recipe(read_recipe(tmp_path / "recipe.yaml")) == recipe
 
 
+def test_random_heads_are_one_recipe_however_they_are_written() -> None:
+    """Otherwise a run that has one spelling would not go on with the other, and a leaderboard has two rows of them."""
+    assert make_recipe(parse_set(["start="])) == make_recipe({"start": None}) == make_recipe({})
+
+
 @pytest.mark.parametrize(
     ("layer", "message"),
     [

@@ -125,7 +125,9 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
         values = _merged(values, layer)
     values["settings"] = asdict(settings_of(METHODS[method], values.get("settings", {})))
     recipe = checked(Recipe, values)
-    return replace(recipe, nested=sorted({length for length in recipe.nested if length < recipe.bits}))
+    # null and "" of `start` mean the same, and the same settings are one recipe.
+    nested = sorted({length for length in recipe.nested if length < recipe.bits})
+    return replace(recipe, start=recipe.start or "", nested=nested)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
