@@ -297,15 +297,16 @@ def test_commands(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [hit["id"] for hit in only] == everything[1:2]
     table = run("search", "--like", everything[0], "--filter", "year = 2021")
     assert f"of 64 bits differ  {everything[1]}  a cat\n" in table and "\x1b" not in table  # the first of its texts
-    assert run("index", "export", "--out", str(tmp_path / "codes")).strip() == "5"
+    assert run("index", "export", "--out", str(tmp_path / "codes")) == f"{tmp_path / 'codes'}: 5 items\n"
     copied = ["index", "add", "--codes", str(tmp_path / "codes"), "--index", str(tmp_path / "y.kh"), "--json"]
     assert json.loads(CliRunner().invoke(app, copied, catch_exceptions=False).stdout)["added"] == 5
-    assert run("index", "remove", everything[4], "unknown").strip() == "1"
+    assert run("index", "remove", everything[4], "unknown") == "1 removed\n"
     assert json.loads(run("index", "remove", everything[3], "unknown", "--json")) == {"removed": 1}
     exported = run("index", "export", "--out", str(tmp_path / "rest"), "--json")
     assert json.loads(exported) == {"exported": 3}
     shown = dict(line.split(None, 1) for line in run("index", "stats").splitlines())
     assert shown["items"] == "3" and shown["form"] == "fast" and "details" not in shown
+    assert shown["folder"] == str(tmp_path / "photos") and "roots" not in shown and "filling" not in shown
     for arguments, reason in (
         (["search"], "give one of"),
         (["search", "words", "--like", "x"], "give one of"),

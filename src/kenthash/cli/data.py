@@ -57,8 +57,9 @@ def scenes(
     from kenthash.data.scenes import make_scenes
 
     make_scenes(out, items, seed)
-    if as_json:
-        typer.echo(json.dumps({"folder": str(out), "items": items, "seed": seed}))
+    typer.echo(
+        json.dumps({"folder": str(out), "items": items, "seed": seed}) if as_json else f"{out}: {items:,} pictures"
+    )
 
 
 def encode(
@@ -140,7 +141,8 @@ def hash_data(
     else:
         typer.echo(f"{folder}: {report.shards - len(report.failed)} of {report.shards} shards are finished")
         typer.echo(
-            f"{report.items:,} codes of {report.done} shards in {report.seconds:.1f} s, {report.rate:.1f} per second"
+            f"{report.items:,} codes of {report.done} shard{'s'[: report.done != 1]} in {report.seconds:.1f} s, "
+            f"{report.rate:.1f} per second"
         )
         _print_skipped(report.skipped, f"see 'skipped' in {folder / 'manifest.jsonl'}")
     if report.failed:

@@ -18,6 +18,8 @@ INDEX = typer.Option(
     help="The index: a file, milvus://host:port/name or postgresql://... [default: that of this folder or above]",
 )
 JSON = typer.Option(False, "--json", help="Print the result as one JSON value.")
+# Notes of an index under names that say what they are.
+NOTES = {"model": "digest of model", "model_path": "model", "pictures": "picture pipeline"}
 
 
 @app.command("add")
@@ -188,7 +190,7 @@ def remove(
 
     with Index.open(given_or_own_index(index)) as opened:
         removed = opened.remove(ids)
-    typer.echo(json.dumps({"removed": removed}) if as_json else removed)
+    typer.echo(json.dumps({"removed": removed}) if as_json else f"{removed:,} removed")
 
 
 @app.command("list")
@@ -266,7 +268,7 @@ def export(
 
     with Index.open(given_or_own_index(index)) as opened:
         exported = export_index(opened, out, kind)
-    typer.echo(json.dumps({"exported": exported}) if as_json else exported)
+    typer.echo(json.dumps({"exported": exported}) if as_json else f"{out}: {exported:,} items")
 
 
 @app.command("stats")
@@ -274,17 +276,20 @@ def stats(index: str | None = INDEX, as_json: bool = JSON) -> None:
     """Items, bits, bytes on disk, and the model that the codes come from."""
     from kenthash.search import Index
     from kenthash.search.folders.own_index import given_or_own_index
+    from kenthash.search.folders.roots import ROOTS, Roots
     from kenthash.search.local.sqlite import SAFE_VERSION, old_version_warning
 
     with Index.open(given_or_own_index(index)) as opened:
-        figures, notes = asdict(opened.stats()), opened.notes()
+        figures, notes, roots = asdict(opened.stats()), opened.notes(), Roots(opened)
     if warning := old_version_warning(figures["details"].get("SQLite", SAFE_VERSION)):
         typer.echo(f"warning: {warning}", err=True)
     if as_json:
         typer.echo(json.dumps({**figures, "notes": notes}))
         return
     details = figures.pop("details")
-    for name, value in {**figures, **details, **notes}.items():
+    readable = {NOTES.get(name, name): value for name, value in notes.items() if value and name != ROOTS}
+    lines = [*figures.items(), *details.items(), *readable.items(), *(("folder", root.path) for root in roots)]
+    for name, value in lines:
         typer.echo(f"{name:<18} {value:,}" if isinstance(value, int) else f"{name:<18} {value}")
 
 
@@ -334,4 +339,4 @@ def backup(
     from kenthash.search.local.maintenance import backup_index
 
     items = backup_index(given_or_own_index(index), out)
-    typer.echo(json.dumps({"items": items}) if as_json else items)
+    typer.echo(json.dumps({"items": items}) if as_json else f"{out}: {items:,} items")

@@ -67,12 +67,18 @@ class KentHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # codes are bytes
+        # `X_text` is in the place of scikit-learn's `y`, and a matrix, as in its CCA and PLSCanonical.
+        tags.target_tags.required = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
         return tags
 
     def fit(self, X_image: ArrayLike, X_text: ArrayLike, labels: ArrayLike | None = None) -> Self:
         """Learn from pairs: row i of `X_image` [n, Di] and of `X_text` [n, Dt] are one item. `labels` are classes [n],
         or multi-hot [n, C]; items are relevant to each other where they share one."""
         image = validate_data(self, X_image, dtype=np.float32, ensure_min_samples=2)
+        if X_text is None:
+            raise UsageError("X_text is missing: Expected array-like (array or non-string sequence), got None")
         text = check_array(X_text, dtype=np.float32, input_name="X_text")
         if len(image) != len(text):
             raise UsageError(f"{len(image)} rows of X_image and {len(text)} of X_text: they have to be pairs")
