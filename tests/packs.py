@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def write_pack(path: Path, items: int = 400, classes: int = 12, seed: int = 0, noise: float = 0.5) -> Path:
@@ -25,3 +26,11 @@ def write_pack(path: Path, items: int = 400, classes: int = 12, seed: int = 0, n
     meta = {"name": "tiny", "classes": [f"class {c}" for c in range(classes)], "encoders": {}, "licence": ""}
     (path / "meta.json").write_text(json.dumps(meta))
     return path
+
+
+def remove_captions(pack: Path, items: NDArray[np.int64]) -> None:
+    text, offsets = np.load(pack / "text.npy"), np.load(pack / "text_offsets.npy")
+    numbers = np.diff(offsets)
+    np.save(pack / "text.npy", text[~np.isin(np.repeat(np.arange(len(numbers)), numbers), items)])
+    numbers[items] = 0
+    np.save(pack / "text_offsets.npy", np.concatenate([[0], np.cumsum(numbers)]))

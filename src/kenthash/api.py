@@ -239,7 +239,8 @@ def train(
         raise missing_extra(error) or error from error
 
     run, layers = Path(out), []
-    if resume and (run / "recipe.yaml").is_file():
+    begun = resume and (run / "recipe.yaml").is_file()
+    if begun:
         layers.append(read_recipe(run / "recipe.yaml"))
     if recipe is not None:
         layers.append(read_recipe(find_recipe(recipe)))
@@ -247,7 +248,7 @@ def train(
     given = {"data": str(data) if data is not None else None, "method": method, "bits": bits, "seed": seed}
     layers.append({name: value for name, value in given.items() if value is not None})
     settings = make_recipe(*layers)
-    choose = not any("start" in layer for layer in layers)
+    choose = not begun and not any("start" in layer for layer in layers)  # a run goes on from what it began with
     device = check_device(device)
     first = train_run(settings, run, resume, torch.device(device), choose_start=choose)
     if not first:

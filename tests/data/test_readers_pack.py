@@ -114,6 +114,7 @@ def test_part_that_is_damaged_or_disagrees_is_named(
         ("text.npy", lambda root: (root / "text.npy").unlink()),
         ("text_offsets.npy", change("text.npy", lambda vectors: vectors[:5])),
         ("image.npy", lambda root: np.save(root / "image.npy", np.array([{}], dtype=object), allow_pickle=True)),
+        ("meta.json", lambda root: (root / "meta.json").write_text('{"classes": ["a", "b", "c"], "encoders": "x"}')),
     ],
 )
 def test_vectors_that_disagree_are_named(tmp_path: Path, part: str, damage: Callable[[Path], object]) -> None:

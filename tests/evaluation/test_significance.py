@@ -80,6 +80,13 @@ def test_over_seeds_all_signs_are_tried() -> None:
         seed_test([0.5], [0.5, 0.6])
 
 
+def test_of_many_seeds_random_signs_are_tried() -> None:
+    assert seed_test([0.71] * 25, [0.70] * 25).p_value == pytest.approx(1 / 10_001)
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(0.2, 1, 30), np.zeros(30)
+    assert seed_test(list(a), list(b)).p_value == pytest.approx(paired_test(a, b).p_value, abs=0.03)
+
+
 def test_the_interval_over_seeds_is_students() -> None:
     test = seed_test([0.1, 0.2, 0.4], [0.0, 0.0, 0.0])
     mean, deviation = 0.7 / 3, np.std([0.1, 0.2, 0.4], ddof=1)

@@ -151,6 +151,28 @@ def test_settings_are_those_of_the_compared_methods(pack: Path, tmp_path: Path) 
         compare(Comparison(pack, tmp_path / "c", ("lsh",), (16,), 1, {"bits": 32}))
 
 
+def test_figures_of_controls_are_kept(tmp_path: Path) -> None:
+    """Of the seeds and lengths that are there already, for the same vectors."""
+    data, out = write_pack(tmp_path / "pack", items=200), tmp_path / "out"
+
+    def figures(seeds: int, *bits: int) -> list[float]:
+        compare(Comparison(data, out, ("cosine",), bits, seeds, {}))
+        return [
+            value
+            for sides in read_json(out / "controls.json")["controls"]["cosine"].values()
+            for value in sides["i2t"]["map"]
+        ]
+
+    (measured,) = figures(1, 16)
+    record = (out / "controls.json").read_text()
+    (out / "controls.json").write_text(record.replace(str(measured), "0.123"))
+    assert figures(1, 16) == [0.123] and "| 0.1230 |" in (out / "table.md").read_text()
+    kept, *others = figures(2, 16, 32)
+    assert kept == 0.123 and others[1] == measured and 0.123 not in others
+    np.save(data / "image.npy", np.load(data / "image.npy") * 2)
+    assert figures(1, 16) == [pytest.approx(measured, abs=1e-4)]
+
+
 def test_a_vector_that_is_no_number_is_named_by_its_row(tmp_path: Path) -> None:
     folder = write_pack(tmp_path / "pack")
     image = np.load(folder / "image.npy")

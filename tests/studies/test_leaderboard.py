@@ -260,6 +260,7 @@ def test_files_beside_the_results_that_are_none_of_ours(results: Path, tmp_path:
         ("name: x", "does not say its protocol"),
         ("name: x\nprotocol: mine", "protocol: 'mine' is not"),
         ("name: x\nprotocol: honest\nseeds: 3", "did you mean seed"),
+        ("name: 5\nprotocol: honest", r"submission\.yaml: name: 5 is not text"),
     ],
 )
 def test_faults_of_a_description(results: Path, tmp_path: Path, description: str, message: str) -> None:
@@ -272,7 +273,12 @@ def test_faults_of_a_description(results: Path, tmp_path: Path, description: str
 def test_codes_that_do_not_fit_the_data(results: Path, tmp_path: Path) -> None:
     theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
     codes = np.load(theirs / "image.npy")
-    for wrong, message in ((codes[:-1], "399 codes, but the data has 400"), (codes / 2, "must be packed uint8")):
+    for wrong, message in (
+        (codes[:-1], "399 codes, but the data has 400"),
+        (codes / 2, "must be packed uint8"),
+        (codes.repeat(1000, axis=1), "16000 bits: the code length"),
+        (codes[:0], "there are no submitted codes"),
+    ):
         np.save(theirs / "image.npy", wrong)
-        with pytest.raises((DataError, UsageError), match=message):
+        with pytest.raises(DataError, match=f"image.npy: .*{message}"):
             evaluate_submission(theirs, read_pack(results / "pack"))

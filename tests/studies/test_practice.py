@@ -2,18 +2,22 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from kenthash.analysis.precision import precision_by_label_count
+from kenthash.analysis.subject import Subject
 from kenthash.cli import app
 from kenthash.codes import pack as codes_of
 from kenthash.errors import DataError, UsageError
 from kenthash.evaluation import map_of
 from kenthash.files import read_json
 from kenthash.studies.analyze import analyse, as_text
+from kenthash.studies.grid import run_all
 from kenthash.studies.outcome import LeftOut, Outcome
 from kenthash.studies.reproduce import reproduce
 from kenthash.studies.study import Study
@@ -25,7 +29,7 @@ from kenthash.studies.targets.transfer import transfer
 from kenthash.studies.targets.unseen import left_out_classes, unseen
 from kenthash.training.recipe import make_recipe, read_recipe
 from kenthash.training.run_folder import Run
-from packs import write_pack
+from packs import remove_captions, write_pack
 
 BITS = 128  # so that `long` has three lengths
 
@@ -160,6 +164,22 @@ def test_without_labels_targets_are_of_own_pairs(bare: Study) -> None:
     for name in ("noise", "unseen", "table1", "shape", "all"):
         with pytest.raises(DataError, match=f"have no labels: what {name} measures is of shared labels"):
             reproduce(bare, name)
+
+
+def test_items_without_a_caption_have_no_part_in_figures(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path / "pack", items=300)
+    remove_captions(pack, np.arange(1, 300, 2))  # the last one, too
+    study = Study(pack, tmp_path / "out", (16,), 1, 2)
+    reproduce(study, "bytes")
+    with pytest.raises(UsageError, match="without-labels: holds the vectors of other data: choose another --out"):
+        reproduce(replace(study, data=write_pack(tmp_path / "other", items=300, seed=1)), "bytes")
+    job = study.job("dsph", 16, 0, {"method": "dsph"})
+    run_all([job])
+    subject, metrics = Subject(Run.open(job.out, "cpu"), study.source), read_json(job.out / "metrics.json")
+    by_count, _ = precision_by_label_count([subject])
+    total = sum(mean * number for mean, number in by_count.values()) / sum(number for _, number in by_count.values())
+    assert total == pytest.approx(np.mean([metrics[d]["map"] for d in ("i2t", "t2i")]), abs=1e-5)
+    assert not np.isin(subject.unseen, np.arange(1, 300, 2)).any()
 
 
 def test_transfer_to_data_without_labels(study: Study, bare: Study) -> None:

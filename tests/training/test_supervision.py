@@ -17,7 +17,7 @@ from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe
 from kenthash.training.sources import FeatureSource
 from kenthash.training.train import train_run
-from packs import write_pack
+from packs import remove_captions, write_pack
 
 SPLIT = make_split(400, seed=0)
 
@@ -31,14 +31,6 @@ def write_labels(pack: Path, labels: NDArray[np.uint8]) -> None:
     np.save(pack / "labels.npy", labels)
     meta = json.loads((pack / "meta.json").read_text())
     (pack / "meta.json").write_text(json.dumps(meta | {"classes": [f"class {c}" for c in range(labels.shape[1])]}))
-
-
-def remove_captions(pack: Path, items: NDArray[np.int64]) -> None:
-    text, offsets = np.load(pack / "text.npy"), np.load(pack / "text_offsets.npy")
-    numbers = np.diff(offsets)
-    np.save(pack / "text.npy", text[~np.isin(np.repeat(np.arange(len(numbers)), numbers), items)])
-    numbers[items] = 0
-    np.save(pack / "text_offsets.npy", np.concatenate([[0], np.cumsum(numbers)]))
 
 
 @pytest.mark.parametrize(

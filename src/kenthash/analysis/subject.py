@@ -19,6 +19,7 @@ from kenthash.training.loop import Training
 from kenthash.training.proxy_record import ProxyRecord, read_record
 from kenthash.training.run_folder import Run
 from kenthash.training.sources import Outputs, VectorSource, head_outputs
+from kenthash.training.supervision import measured
 
 
 class Subject:
@@ -33,14 +34,19 @@ class Subject:
     @cached_property
     def codes(self) -> dict[str, tuple[Codes, Codes]]:
         """(image, text) codes of "query" and "database"."""
-        outputs = {part: self.run.outputs(self.source, getattr(self.run.split, part)) for part in ("query", "database")}
+        outputs = {part: self.run.outputs(self.source, rows) for part, rows in self.rows.items()}
         return {part: (pack(o.image), pack(o.text)) for part, o in outputs.items()}
+
+    @cached_property
+    def rows(self) -> dict[str, Rows]:
+        """The items of "query" and "database" that figures are of, as in `evaluate`."""
+        query, database = measured(self.labels, self.source.captions, self.run.split)
+        return {"query": query, "database": database}
 
     def directions(self) -> list[tuple[Codes, Codes, Labels, Labels]]:
         """(query codes, database codes, query labels, database labels): image → text, then text → image."""
-        split = self.run.split
         (image, text), (image_db, text_db) = self.codes["query"], self.codes["database"]
-        labels = self.labels[split.query], self.labels[split.database]
+        labels = self.labels[self.rows["query"]], self.labels[self.rows["database"]]
         return [(image, text_db, *labels), (text, image_db, *labels)]
 
     @cached_property
@@ -66,8 +72,8 @@ class Subject:
 
     @cached_property
     def unseen(self) -> Rows:
-        """Every item that was not trained on."""
-        return np.setdiff1d(np.arange(len(self.labels)), self.run.split.train)
+        """Every item with a caption that was not trained on."""
+        return np.setdiff1d(np.flatnonzero(self.source.captions), self.run.split.train)
 
     def scores(self, rows: Rows) -> tuple[Scores, Scores, Labels]:
         """(cosines to the class directions, the method's own scores, labels), images of `rows` above their texts."""

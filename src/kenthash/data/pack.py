@@ -61,8 +61,11 @@ class FeaturePack:
             raise DataError(f"{path / 'image.npy'}: {len(image)} rows, but ids.txt has {n}")
         _check_offsets(path / "text_offsets.npy", offsets, n, len(text), "text.npy")
         meta = read_json(path / "meta.json")
+        towers = meta.get("encoders") or {}
+        if not isinstance(towers, dict):
+            raise DataError(f"{path / 'meta.json'}: 'encoders' must be an object with a line about each tower")
         encoder_fields = [str(meta.get(name) or "") for name in ("encoder", "encoder_weights", "pictures")]
-        return cls(path, dataset, image, text, np.asarray(offsets), meta.get("encoders") or {}, *encoder_fields)
+        return cls(path, dataset, image, text, np.asarray(offsets), towers, *encoder_fields)
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,17 +15,18 @@ import numpy as np
 from kenthash import __version__
 from kenthash.codes import check_bits
 from kenthash.data.pack import FeaturePack, refuse_bad_rows
-from kenthash.data.splits import make_split
+from kenthash.data.splits import Split, make_split
 from kenthash.encoders.pipeline import features_for
 from kenthash.errors import KenthashError, UsageError
 from kenthash.evaluation import instance_scores
 from kenthash.evaluation.instances import INSTANCE_KS
 from kenthash.evaluation.real_valued import real_valued_map
-from kenthash.files import atomic_write, read_json, write_json
+from kenthash.files import atomic_write, content_digest, read_json, write_json
 from kenthash.methods import METHODS, ClosedForm
 from kenthash.progress import track
 from kenthash.studies.controls import CONTROLS, CONTROLS_FILE, NEED_FAISS, REFERENCES, has_faiss, side_of
 from kenthash.studies.drawing import save
+from kenthash.studies.entries import read_controls
 from kenthash.studies.grid import Job, check_job, run_all
 from kenthash.studies.published import beside_published
 from kenthash.studies.results import DIRECTIONS, TIES, Cell, Row, basis_of_test, cells_of, winners
@@ -34,6 +36,8 @@ from kenthash.studies.tuning import tuned_layers
 from kenthash.training.recipe import Recipe, make_recipe
 from kenthash.training.short_texts import unlearned_short_texts
 from kenthash.training.supervision import label_fault, measured
+
+ControlFigures = dict[str, dict[str, Any]]  # by direction, as in `metrics.json`, with numbers for k
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,9 @@ def compare_sheets(comparison: Comparison) -> list[Sheet]:
     kinds = [METHODS[name] for name in comparison.methods if name in METHODS]
     if note := unlearned_short_texts(kinds, features, recipe.encoder.named):
         print(note, file=sys.stderr)
-    rows = [  # the quick ones first: if one of them fails, it does so before the long part
-        _control_row(name, features, comparison, recipe)
-        for name in track([n for n in comparison.methods if n in CONTROLS] + _earlier_controls(comparison), "controls")
-    ]
+    controls = [name for name in comparison.methods if name in CONTROLS] + _earlier_controls(comparison)
+    # The quick ones first: if one of them fails, it does so before the long part.
+    rows = _control_rows(controls, features, comparison, recipe)
     learned = [name for name in comparison.methods if name in METHODS]
     # At one length for all: the rates and weights of a method are the same numbers in its paper whatever the length.
     middle = sorted(comparison.bits)[len(comparison.bits) // 2]
@@ -161,7 +164,7 @@ def _jobs(name: str, layer: dict[str, Any], features: FeaturePack, comparison: C
 
 
 def _earlier_controls(comparison: Comparison) -> list[str]:
-    """The controls of the table that is there already, which are quick to make again."""
+    """The controls of the table that is there already."""
     try:
         text = (comparison.out / "table.csv").read_text(encoding="utf-8")
         names = {row.get("method") for row in csv.DictReader(io.StringIO(text))} - set(comparison.methods)
@@ -201,32 +204,90 @@ def _earlier_layer(name: str, comparison: Comparison, middle: int) -> dict[str, 
     return layer
 
 
-def _control_row(name: str, features: FeaturePack, comparison: Comparison, recipe: Recipe) -> Row:
-    """A control that ranks by real values, fitted on the training items of each split."""
+def _control_rows(names: Sequence[str], features: FeaturePack, comparison: Comparison, recipe: Recipe) -> list[Row]:
+    """The controls that rank by real values, fitted on the training items of each split. `controls.json` has their
+    figures and the rules that they were measured by, for `kenthash leaderboard` and so that what is finished is kept.
+    """
+    if not names:
+        return []
+    splits = [
+        make_split(len(features), seed, recipe.protocol, **vars(recipe.split)) for seed in range(comparison.seeds)
+    ]
+    record = {
+        "data": str(features.path),
+        "data_digest": features.dataset.digest(),
+        "vectors": content_digest(features.path / "image.npy", features.path / "text.npy"),
+        "protocol": recipe.protocol,
+        "ties": TIES,
+        "code_version": __version__,
+        "splits": {str(seed): split.digest() for seed, split in enumerate(splits)},
+    }
+    path = comparison.out / CONTROLS_FILE
+    known = _kept_figures(path, record)
+    wanted = {name: [(name, b, seed) for b in comparison.bits for seed in range(len(splits))] for name in names}
+    rows: dict[str, Row] = {}
+    for name in track(sorted(names, key=lambda name: not known.keys() >= set(wanted[name])), "controls"):
+        cells = {}
+        for b in comparison.bits:
+            of_seeds = [
+                known.get((name, b, seed)) or _control_figures(name, b, split, features)
+                for seed, split in enumerate(splits)
+            ]
+            for direction in DIRECTIONS:
+                maps = tuple(figures[direction]["map"] for figures in of_seeds if "map" in figures[direction])
+                recalls = [figures[direction]["instance_recall"] for figures in of_seeds]
+                by_k = {k: tuple(recall[k] for recall in recalls) for k in INSTANCE_KS}
+                cells[direction, b] = Cell(maps, maps, recalls=by_k)
+        rows[name] = Row(name, REFERENCES[name], "control", cells)
+        write_json(path, record | {"controls": {row.name: _control_record(row) for row in rows.values()}})
+    return [rows[name] for name in names]
+
+
+def _control_figures(name: str, bits: int, split: Split, features: FeaturePack) -> ControlFigures:
+    """Of one split; no mAP where its labels are of no use."""
     labels, captions = features.dataset.labels, np.diff(features.text_offsets)
-    cells = {}
-    for b in comparison.bits:
-        maps: dict[str, list[float]] = {direction: [] for direction in DIRECTIONS}
-        recalls: dict[str, list[dict[int, float]]] = {direction: [] for direction in DIRECTIONS}
-        for seed in range(comparison.seeds):
-            split = make_split(len(features), seed, recipe.protocol, **vars(recipe.split))
-            rows, database = measured(labels, captions, split)
-            apply = CONTROLS[name](side_of(features, split.train[captions[split.train] > 0]), b, seed)
-            query, own = apply(side_of(features, rows)), np.arange(len(rows))
-            by_labels = None if label_fault(labels, captions, split) else apply(side_of(features, database)).items
-            for direction, (query_modality, item_modality) in (("i2t", ("image", "text")), ("t2i", ("text", "image"))):
-                vectors = getattr(query.queries, query_modality)
-                recalls[direction].append(
-                    instance_scores(vectors, getattr(query.items, item_modality), own, own).recall
-                )
-                if by_labels is not None:
-                    maps[direction].append(
-                        real_valued_map(vectors, getattr(by_labels, item_modality), labels[rows], labels[database])
-                    )
-        for direction in DIRECTIONS:
-            of_seeds = {k: tuple(recall[k] for recall in recalls[direction]) for k in INSTANCE_KS}
-            cells[direction, b] = Cell(tuple(maps[direction]), tuple(maps[direction]), recalls=of_seeds)
-    return Row(name, REFERENCES[name], "control", cells)
+    rows, database = measured(labels, captions, split)
+    apply = CONTROLS[name](side_of(features, split.train[captions[split.train] > 0]), bits, split.seed)
+    query, own = apply(side_of(features, rows)), np.arange(len(rows))
+    by_labels = None if label_fault(labels, captions, split) else apply(side_of(features, database)).items
+    result: ControlFigures = {}
+    for direction, (query_modality, item_modality) in (("i2t", ("image", "text")), ("t2i", ("text", "image"))):
+        vectors = getattr(query.queries, query_modality)
+        recall = instance_scores(vectors, getattr(query.items, item_modality), own, own).recall
+        result[direction] = {"instance_recall": {k: round(value, 6) for k, value in recall.items()}}
+        if by_labels is not None:
+            items = getattr(by_labels, item_modality)
+            result[direction]["map"] = round(real_valued_map(vectors, items, labels[rows], labels[database]), 6)
+    return result
+
+
+def _kept_figures(path: Path, record: dict[str, Any]) -> dict[tuple[str, int, int], ControlFigures]:
+    """What an earlier comparison has measured by the same rules, by control, length and seed."""
+    try:
+        kept = read_controls(path) if path.is_file() else None
+    except KenthashError:
+        return {}  # it is made again
+    if kept is None or any(getattr(kept, rule) != record[rule] for rule in record if rule != "splits"):
+        return {}
+    seeds = [int(seed) for seed, digest in record["splits"].items() if kept.splits.get(seed) == digest]
+    known: dict[tuple[str, int, int], ControlFigures] = {}
+    for name, by_bits in kept.controls.items():
+        for bits, sides in by_bits.items():
+            for seed in seeds:
+                known[name, int(bits), seed] = {
+                    direction: {"instance_recall": {int(k): values[seed] for k, values in side.instance_recall.items()}}
+                    | ({"map": side.map[seed]} if side.map else {})
+                    for direction, side in sides.items()
+                }
+    return known
+
+
+def _control_record(row: Row) -> dict[str, Any]:
+    record: dict[str, dict[str, Any]] = {}
+    for (direction, bits), cell in row.cells.items():
+        recalls = {str(k): list(values) for k, values in cell.recalls.items()}
+        record.setdefault(str(bits), {})[direction] = {"map": list(cell.maps), "instance_recall": recalls}
+    return record
 
 
 def _write(
@@ -244,6 +305,8 @@ def _write(
         f" Figures by shared labels are left out: {fault}." if fault else " `real`: the same outputs before signing."
     )
     note += f" {OWN_PAIRS}"
+    if trained := [name for name in learned if not issubclass(METHODS[name], ClosedForm)]:
+        note += f" {_training(trained, comparison.layer)}"
     if changed := ", ".join(_assignments(comparison.layer)):
         note += f" Set for all: {changed}."
     if bold := basis_of_test(rows):
@@ -265,43 +328,18 @@ def _write(
         with atomic_write(comparison.out / name, "w") as stream:
             stream.write(text)
     save(draw_figure(rows, comparison.bits), comparison.out / "figure")
-    _write_controls([row for row in rows if row.name in CONTROLS], comparison, recipe, features)
     return sheets
 
 
-def _write_controls(rows: Sequence[Row], comparison: Comparison, recipe: Recipe, features: FeaturePack) -> None:
-    """`controls.json`: the figures of the real-valued controls, which have no runs, and the rules that they were
-    measured by, for `kenthash leaderboard`."""
-    if not rows:
-        return
-    splits = [
-        make_split(len(features), seed, recipe.protocol, **vars(recipe.split)) for seed in range(comparison.seeds)
-    ]
-    record = {
-        "data": str(features.path),
-        "data_digest": features.dataset.digest(),
-        "protocol": recipe.protocol,
-        "ties": TIES,
-        "code_version": __version__,
-        "splits": {str(seed): split.digest() for seed, split in enumerate(splits)},
-        "controls": {
-            row.name: {
-                str(b): {
-                    direction: {
-                        "map": [round(value, 6) for value in row.cells[direction, b].maps],
-                        "instance_recall": {
-                            str(k): [round(value, 6) for value in values]
-                            for k, values in row.cells[direction, b].recalls.items()
-                        },
-                    }
-                    for direction in DIRECTIONS
-                }
-                for b in comparison.bits
-            }
-            for row in rows
-        },
-    }
-    write_json(comparison.out / CONTROLS_FILE, record)
+def _training(names: Sequence[str], layer: dict[str, Any]) -> str:
+    """How long the methods were trained, and from where on."""
+    shared = {name: value for name, value in layer.items() if name != "settings"}
+    recipes = {METHODS[name].title: make_recipe({**shared, "method": name}) for name in names}
+    usual = Counter(recipe.epochs for recipe in recipes.values()).most_common(1)[0][0]
+    others = [f"{title} for {recipe.epochs}" for title, recipe in recipes.items() if recipe.epochs != usual]
+    start = next(iter(recipes.values())).start
+    begin = f"go on from those of {start}" if start else "begin with random weights"
+    return f"Trained for {', '.join([f'{usual} epochs', *others])}; heads {begin}."
 
 
 def _assignments(layer: dict[str, Any], section: str = "") -> Iterator[str]:
@@ -310,4 +348,4 @@ def _assignments(layer: dict[str, Any], section: str = "") -> Iterator[str]:
         if isinstance(value, dict):
             yield from _assignments(value, f"{section}{name}.")
         else:
-            yield f"{section}{name}={'null' if value is None else value}"
+            yield f"{section}{name}={'null' if value is None else value}" if value != "" else f"{section}{name}=''"

@@ -80,7 +80,9 @@ class ControlFigures(_Checked):
 class ControlRecord(_Checked):
     """The `controls.json` of a comparison: real-valued controls at seeds 0, 1, ..., by name, bits and direction."""
 
+    data: str = ""
     data_digest: str
+    vectors: str = ""  # the digest of their files; none of earlier versions
     protocol: str
     ties: str
     code_version: str

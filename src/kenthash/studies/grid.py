@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from kenthash.errors import KenthashError, UsageError
 from kenthash.progress import bar, cores
-from kenthash.training.recipe import make_recipe, read_recipe
+from kenthash.training.recipe import make_recipe, stored_recipe
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def check_job(job: Job) -> None:
     recipe = make_recipe(job.layer)
     if not (job.out / "recipe.yaml").is_file():
         return
-    stored = make_recipe(read_recipe(job.out / "recipe.yaml"))
+    stored = stored_recipe(job.out / "recipe.yaml")
     if changed := [f.name for f in fields(recipe) if getattr(stored, f.name) != getattr(recipe, f.name)]:
         raise UsageError(
             f"{job.out}: was made with other settings ({', '.join(changed)}): choose another --out, or remove it"

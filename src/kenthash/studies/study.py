@@ -118,7 +118,7 @@ class Study:
         return (
             f"{self.features.dataset.name}: {len(self.labels):,} items, {len(self.classes)} classes; {query} queries, "
             f"{train} training, {validation} validation and {database} database items; {length}"
-            f"{self.epochs} epochs, {seeds}; protocol honest, expected ties."
+            f"{self.epochs} epochs from random heads, {seeds}; protocol honest, expected ties."
         )
 
     def command(self, target: str) -> str:

@@ -22,7 +22,7 @@ from kenthash.codes import Codes
 from kenthash.data.check import why_labels_teach_nothing
 from kenthash.data.dataset import Dataset
 from kenthash.data.splits import Protocol, Rows, make_split
-from kenthash.errors import DataError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.evaluation import DIRECTIONS, Evaluation, evaluate_codes, instance_ndcg, instance_scores, render_table
 from kenthash.evaluation.inputs import Labels, Ties, check_codes
 from kenthash.files import atomic_write, load_array, write_json
@@ -72,7 +72,10 @@ def read_submission(folder: Path) -> Submission:
     values = read_recipe(folder / DESCRIPTION)
     if missing := [name for name in ("name", "protocol") if name not in values]:
         raise DataError(f"{folder / DESCRIPTION}: does not say its {missing[0]}: see docs/evaluation.md")
-    return checked(Submission, values)
+    try:
+        return checked(Submission, values)
+    except UsageError as error:
+        raise DataError(f"{folder / DESCRIPTION}: {error}") from error
 
 
 def evaluate_submission(folder: Path, dataset: Dataset, ties: Ties = "expected") -> SubmissionEvaluation:
@@ -155,7 +158,10 @@ def _captions(dataset: Dataset) -> Rows:
 
 def _codes(path: Path, items: int) -> Codes:
     codes = load_array(path)
-    check_codes(str(path), codes)
+    try:
+        check_codes("submitted", codes)
+    except KenthashError as error:
+        raise DataError(f"{path}: {error}") from error
     if len(codes) != items:
         raise DataError(
             f"{path}: {len(codes):,} codes, but the data has {items:,} items: one code per item, in its order"

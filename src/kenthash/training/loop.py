@@ -131,6 +131,9 @@ class Training:
         rows = np.random.default_rng([self.recipe.seed, 2]).permutation(self.rows)[:STATISTICS]
         image, text = self._first_vectors(rows)
         captioned = torch.from_numpy(self.captions[rows] > 0)
+        if not captioned.any():  # few items have a caption, and none of the sample
+            text = self._first_vectors(self.rows[self.captions[self.rows] > 0][:STATISTICS])[1]
+            captioned = torch.ones(len(text), dtype=torch.bool)
         for head, vectors in ((self.network.image_head, image), (self.network.text_head, text[captioned])):
             for module in (m for m in head.modules() if isinstance(m, Standardise)):
                 module.fit(vectors)

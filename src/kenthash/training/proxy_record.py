@@ -38,8 +38,10 @@ class ProxyRecorder:
         if proxies is None:
             raise UsageError(f"{training.method.key} has no proxies: there is nothing to record of it")
         self.folder, self.training, self.proxies = run / FOLDER, training, proxies
-        # Train and validation are in random order already: their first items are a fixed random sample.
-        self.train, self.validation = split.train[:TRAIN_ITEMS], split.validation[:VALIDATION_ITEMS]
+        # Train and validation are in random order already: their first items with a caption are a fixed random sample.
+        captioned = training.source.captions > 0
+        self.train = split.train[captioned[split.train]][:TRAIN_ITEMS]
+        self.validation = split.validation[captioned[split.validation]][:VALIDATION_ITEMS]
         self.rows = np.concatenate([self.train, self.validation])
 
     def write(self, epoch: int) -> None:

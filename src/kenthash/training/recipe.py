@@ -145,6 +145,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return values
 
 
+def stored_recipe(path: Path) -> Recipe:
+    """The recipe that a run wrote; what a later version has added is at its default."""
+    try:
+        return make_recipe(read_recipe(path))
+    except UsageError as error:
+        raise DataError(f"{path}: not the recipe of a run: {error}") from error
+
+
 def find_recipe(name: str) -> Path:
     """A recipe file by its path, or by the name of one that comes with kenthash."""
     path = Path(name)

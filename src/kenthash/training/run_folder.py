@@ -2,7 +2,7 @@
 
 `recipe.yaml` (as resolved), `split.npz`, `model/` (config.json, model.safetensors, card), `checkpoint/` (to resume),
 `history.json` (the result of every epoch), `metrics.json`, `per_query_ap.npz`, `events/` for TensorBoard, `figures/`,
-and `proxies/` where the run was recorded (`record.py`); `lock` is empty.
+and `proxies/` where the run was recorded (`proxy_record.py`); `lock` is empty.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from kenthash.encoders.base import Encoder
 from kenthash.encoders.pipeline import features_for
 from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.model.network import HashNetwork
-from kenthash.training.recipe import Recipe, make_recipe, read_recipe
+from kenthash.training.recipe import Recipe, stored_recipe
 from kenthash.training.sources import FeatureSource, Outputs, PictureSource, VectorSource, head_outputs
 
 LOCK = "lock"
@@ -89,7 +89,7 @@ class Run:
             raise DataError(f"{path}: no recipe.yaml here, so this is not a run: `kenthash train` makes one")
         if not (path / "model" / "config.json").is_file():
             raise DataError(f"{path}: training has not finished: go on with `kenthash train --resume --out {path}`")
-        recipe = make_recipe(read_recipe(path / "recipe.yaml"))
+        recipe = stored_recipe(path / "recipe.yaml")
         return cls(path, recipe, Split.load(path / "split.npz"), HashNetwork.load(path, device))
 
     def source(self) -> VectorSource:

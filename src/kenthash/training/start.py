@@ -39,19 +39,19 @@ def default_start(recipe: Recipe, source: VectorSource, rows: Rows) -> tuple[str
         same = config.encoder == source.encoder_spec and source.encoder_weights in ("", config.encoder_weights)
         fits = (config.image_dim, config.text_dim) == (source.image_dim, source.text_dim)
         if same and fits and config.bits >= recipe.bits:
-            found = _own_pairs_found(HashNetwork.load(folder, "cpu"), source, rows)
+            looked_at = rows[source.captions[rows] > 0][:LOOKED_AT]
+            found = _own_pairs_found(HashNetwork.load(folder, "cpu"), source, looked_at)
             if found >= KNOWN:
                 return name, f"the heads go on from those of {name}; --set start= begins with random ones"
             return "", (
                 f"the heads begin with random weights: {name} finds only {100 * found:.0f} % of own pairs among "
-                f"{LOOKED_AT} training items; --set start={name} goes on from it all the same"
+                f"{len(looked_at)} training items; --set start={name} goes on from it all the same"
             )
     return "", ""
 
 
 def _own_pairs_found(model: HashNetwork, source: VectorSource, rows: Rows) -> float:
-    """Recall@10 of own pairs among the first of the training items that have a caption, mean of both directions."""
-    rows = rows[source.captions[rows] > 0][:LOOKED_AT]
+    """Recall@10 of own pairs among these items, which have captions; mean of both directions."""
     with torch.inference_mode():
         image, text = (vectors.cpu() for vectors in source.vectors(rows, np.zeros_like(rows)))
         outputs = model.image_head(image).numpy(), model.text_head(text).numpy()

@@ -30,7 +30,7 @@ from kenthash.training.epoch_scores import score_epoch
 from kenthash.training.lacking import split_without
 from kenthash.training.loop import Training
 from kenthash.training.proxy_record import ProxyRecorder
-from kenthash.training.recipe import Recipe, make_recipe, read_recipe, write_recipe
+from kenthash.training.recipe import Recipe, read_recipe, stored_recipe, write_recipe
 from kenthash.training.run_folder import LOCK, open_source, write_lock
 from kenthash.training.short_texts import no_short_texts
 from kenthash.training.sources import FeatureSource, VectorSource
@@ -137,7 +137,7 @@ def calibrate_run(out: Path) -> None:
 def _calibrate(hasher: Hasher, out: Path) -> Relevance:
     if hasher.config.encoder_trained:
         raise DataError(f"{out}: it is measured only with encoders that were not trained with the model")
-    recipe, split = make_recipe(read_recipe(out / "recipe.yaml")), Split.load(out / "split.npz")
+    recipe, split = stored_recipe(out / "recipe.yaml"), Split.load(out / "split.npz")
     pack = features_for(Path(recipe.data), recipe.encoder.spec)
     if len(pack) != split.items:
         raise DataError(f"{recipe.data}: has {len(pack)} items now, and had {split.items} when {out} was trained on it")
@@ -179,8 +179,7 @@ def _check_folder(recipe: Recipe, out: Path, resume: bool) -> None:
     if (out / "recipe.yaml").exists():
         if not resume:
             raise UsageError(f"{out}: holds a run already: go on with it by --resume, or choose another --out")
-        written = read_recipe(out / "recipe.yaml")
-        stored = make_recipe(written)  # what a later version has added is at its default
+        written, stored = read_recipe(out / "recipe.yaml"), stored_recipe(out / "recipe.yaml")
         if written.get("settings", {}).keys() != stored.settings.keys() and not _finished(out):
             raise UsageError(
                 f"{out}: was begun by a version of kenthash in which {stored.method} had other settings: "

@@ -77,7 +77,7 @@ def baseline(study: Study) -> Outcome:
             Sheet(
                 ["Head", "Bits", *RIVALS.values(), TITLES[1], *columns],
                 rows,
-                "mAP@ALL of signed codes, mean of both directions. Intervals by Student's t, p by the exact sign-flip "
+                "mAP@ALL of signed codes, mean of both directions. Intervals by Student's t, p by the sign-flip "
                 f"test over {study.seeds} seeds, two-sided, with Holm's correction over all rows of a column. "
                 f"{study.basis_of_lengths}",
             )

@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 
 from kenthash import __version__
 from kenthash.codes import Codes, pack, unpack
-from kenthash.data.splits import Rows, Split
+from kenthash.data.splits import PARTS, Rows, Split
+from kenthash.errors import UsageError
 from kenthash.evaluation import instance_scores, map_of
 from kenthash.evaluation.inputs import Labels
 from kenthash.evaluation.instances import CodesOrReals
 from kenthash.evaluation.real_valued import real_valued_map
-from kenthash.files import read_json, write_json
+from kenthash.files import content_digest, read_json, write_json
 from kenthash.progress import track
 from kenthash.studies.controls import Side, in_one_space, side_of
 from kenthash.studies.drawing import MANY, canvas, legend_below, tidy
@@ -26,6 +27,7 @@ from kenthash.studies.sheet import Sheet, Value
 from kenthash.studies.study import Study
 from kenthash.studies.targets.conditions import map_left_out
 from kenthash.training.run_folder import Run
+from kenthash.training.supervision import measured as measured_rows
 
 METHOD = "kcph"
 FLOATS = 512  # dimensions of the float embedding that is learned with the same head
@@ -36,6 +38,7 @@ MARKERS = ".xvsdp*hPD+"  # of quantisers, which share some colours
 KINDS = {"ridge": "ridge-aligned", "learned": "learned floats"}
 
 Pair = tuple[CodesOrReals, CodesOrReals]  # queries, database
+RowsOf = dict[str, Rows]  # by the part of the split
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,12 @@ def _measure(study: Study, labelled: bool) -> Measured:
 def _without_labels(study: Study) -> Path:
     """The pack with no class at all, so that no label has any part in training, nor in the choice of an epoch."""
     out = study.out / "packs" / "without-labels"
-    if not (out / "meta.json").is_file():
+    vectors = ("image.npy", "text.npy", "text_offsets.npy")
+    if (out / "meta.json").is_file():
+        own, kept = (content_digest(*(folder / name for name in vectors)) for folder in (study.features.path, out))
+        if own != kept:
+            raise UsageError(f"{out}: holds the vectors of other data: choose another --out, or remove it")
+    else:
         out.mkdir(parents=True, exist_ok=True)
         for path in study.features.path.iterdir():
             if path.is_file() and path.name not in ("labels.npy", "meta.json", "groups.json"):
@@ -137,15 +145,16 @@ def _of_seed(study: Study, codes: Path, floats: Path, seed: int, labelled: bool)
     """Figures of learned vectors are kept beside their models, those of aligned ones, which no label and no training
     changes, once for both."""
     run = Run.open(codes, "cpu")
+    rows = _rows(study, run.split)
     aligned = study.out / "bytes" / f"ridge-{seed}.json"
     return [
-        *_kept(codes / "contenders.json", CODES, study, lambda: _measure_codes(run, study)),
-        *_kept(aligned, QUANTISERS, study, lambda: _measure_aligned(run.split, study, seed), KINDS["ridge"]),
+        *_kept(codes / "contenders.json", CODES, study, lambda: _measure_codes(run, rows, study)),
+        *_kept(aligned, QUANTISERS, study, lambda: _measure_aligned(rows, study, seed), KINDS["ridge"]),
         *_kept(
             floats / "contenders.json",
             QUANTISERS,
             study,
-            lambda: _measure_floats(floats, run.split, study, seed, labelled),
+            lambda: _measure_floats(floats, rows, study, seed, labelled),
             KINDS["learned"],
         ),
     ]
@@ -175,9 +184,8 @@ def _kept(
     ]
 
 
-def _measure_codes(run: Run, study: Study) -> Measure:
-    split, labels = run.split, _relevance(study)
-    parts = {name: run.outputs(study.source, getattr(split, name)) for name in ("query", "database")}
+def _measure_codes(run: Run, rows: RowsOf, study: Study) -> Measure:
+    parts = {name: run.outputs(study.source, rows[name]) for name in ("query", "database")}
 
     def measure(name: str, size: int) -> Figures | None:
         query, database = (parts[part].first_bits(8 * size) for part in ("query", "database"))
@@ -187,29 +195,35 @@ def _measure_codes(run: Run, study: Study) -> Measure:
             return Figures(_two_stage_recall(query.text, pack(query.image)), float("nan"))
         image, text = (query.image, query.text) if name == CODES[1] else (pack(query.image), pack(query.text))
         pairs = (text, pack(query.image)), (image, pack(database.text)), (text, pack(database.image))
-        return _figures(*pairs, split, labels)
+        return _figures(*pairs, rows, study)
 
     return measure
 
 
-def _measure_aligned(split: Split, study: Study, seed: int) -> Measure:
-    own = {name: side_of(study.features, rows) for name, rows in _rows(split).items()}
+def _measure_aligned(rows: RowsOf, study: Study, seed: int) -> Measure:
+    own = {name: side_of(study.features, part) for name, part in rows.items()}
     aligned = in_one_space(own["train"])
     sides = {name: aligned(side) for name, side in own.items()}
-    return _measure_quantised(_centred(sides, seed), split, study, seed)
+    return _measure_quantised(_centred(sides, seed), rows, study, seed)
 
 
-def _measure_floats(floats: Path, split: Split, study: Study, seed: int, labelled: bool) -> Measure:
+def _measure_floats(floats: Path, rows: RowsOf, study: Study, seed: int, labelled: bool) -> Measure:
     rival = Run.open(floats, "cpu")
-    outputs = {name: rival.outputs(study.source, rows) for name, rows in _rows(split).items()}
+    outputs = {name: rival.outputs(study.source, part) for name, part in rows.items()}
     sides = {name: Side(side.image, side.text) for name, side in outputs.items()}
     # As they are where labels were learned from: about their mean, OPQ has 5 points less mAP and no more recall.
     units = {name: Side(_unit(side.image), _unit(side.text)) for name, side in sides.items()}
-    return _measure_quantised(units if labelled else _centred(sides, seed), split, study, seed)
+    return _measure_quantised(units if labelled else _centred(sides, seed), rows, study, seed)
 
 
-def _rows(split: Split) -> dict[str, Rows]:
-    return {name: getattr(split, name) for name in ("train", "validation", "query", "database")}
+def _rows(study: Study, split: Split) -> RowsOf:
+    """The parts of a split without items that have no caption and, where figures are by shared labels, the database
+    without those that have no label."""
+    captions = study.source.captions
+    rows = {name: part[captions[part] > 0] for name, part in vars(split).items() if name in PARTS}
+    if not study.label_fault:
+        rows["query"], rows["database"] = measured_rows(study.labels, captions, split)
+    return rows
 
 
 def _centred(sides: dict[str, Side], seed: int) -> dict[str, Side]:
@@ -234,35 +248,31 @@ def _unit(vectors: Matrix) -> Matrix:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def _measure_quantised(sides: dict[str, Side], split: Split, study: Study, seed: int) -> Measure:
+def _measure_quantised(sides: dict[str, Side], rows: RowsOf, study: Study, seed: int) -> Measure:
     """Each quantiser is fitted on pictures and texts of training items."""
     fit, query, database = sides["train"], sides["query"], sides["database"]
     both = np.concatenate([fit.image, fit.text])
     # All at once, so that each quantiser is fitted once.
     queries, items = (query.text, query.image), (query.image, database.text, database.image)
     vectors = Vectors(both, np.concatenate(queries), np.concatenate(items), seed)
-    ends = np.cumsum([len(rows) for rows in items])[:-1]
+    ends = np.cumsum([len(part) for part in items])[:-1]
 
     def measure(name: str, size: int) -> Figures | None:
         if (compressed := QUANTISERS[name](vectors, size)) is None:
             return None
         text, image = np.split(compressed[0], 2)
         own, texts, images = np.split(compressed[1], ends)
-        return _figures((text, own), (image, texts), (text, images), split, _relevance(study))
+        return _figures((text, own), (image, texts), (text, images), rows, study)
 
     return measure
 
 
-def _relevance(study: Study) -> Labels | None:
-    return None if study.label_fault else study.labels
-
-
-def _figures(own: Pair, i2t: Pair, t2i: Pair, split: Split, labels: Labels | None) -> Figures:
-    items = np.arange(len(split.query))
+def _figures(own: Pair, i2t: Pair, t2i: Pair, rows: RowsOf, study: Study) -> Figures:
+    items = np.arange(len(rows["query"]))
     recall = instance_scores(*own, items, items).recall[10]
-    if labels is None:
+    if study.label_fault:
         return Figures(recall, float("nan"))
-    relevant = labels[split.query], labels[split.database]
+    relevant = study.labels[rows["query"]], study.labels[rows["database"]]
     return Figures(recall, float(np.mean([_map(*pair, *relevant) for pair in (i2t, t2i)])))
 
 

@@ -217,7 +217,7 @@ def _sheet(study: Study, figures: Figures, leads: Leads, corrected: dict[Key, fl
         ["Condition", "Measure", *KINDS.values(), *(column for title in LEADS for column in (title, f"p {title}"))],
         rows,
         "Signed codes, mean of both directions; in the differences Kent is that of β₀ = κ₀. Differences with 95 % "
-        f"intervals over seeds, p of the exact two-sided sign-flip test over {study.seeds} seeds, each column "
+        f"intervals over seeds, p of the two-sided sign-flip test over {study.seeds} seeds, each column "
         f"corrected by Holm for all its rows. {basis}",
     )
 

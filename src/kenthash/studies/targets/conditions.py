@@ -108,7 +108,7 @@ def few(study: Study, methods: Sequence[str] | None = None) -> Outcome:
         Sweep(
             "few",
             "Few training items",
-            "Each method is trained on so many items; validation items, queries and database are the same.",
+            "Each method is trained on so many items; queries and database are the same, and as many items validate.",
             "training items",
             [*conditions, Condition("", "", f"{train_size:,}", train_size, {}, bits)],
             logarithmic=True,

@@ -128,7 +128,7 @@ def _sheet(
         ["Condition", *KINDS.values(), *(column for title in LEADS for column in (title, f"p {title}"))],
         rows,
         f"{measure} of signed codes, mean of both directions, the field's head; differences with 95 % intervals over "
-        f"seeds, p of the exact two-sided sign-flip test over {study.seeds} seeds, each column corrected by Holm for "
+        f"seeds, p of the two-sided sign-flip test over {study.seeds} seeds, each column corrected by Holm for "
         f"all conditions. {study.basis_of_lengths}",
         name=name,
     )

@@ -72,6 +72,7 @@ def shape(study: Study) -> Outcome:
 def _measure(subject: Subject, kind: Kind, seed: int) -> Scores:
     """AP of every class, mean of image and text codes."""
     run, trained = subject.run, subject.run.split.train
+    trained = trained[subject.source.captions[trained] > 0]
     train, test = run.outputs(subject.source, trained), run.outputs(subject.source, subject.unseen)
     codes = np.concatenate([pack(train.image), pack(train.text)])
     labels = np.tile(subject.labels[trained], (2, 1))
