@@ -72,7 +72,7 @@ def test_the_model_of_an_index_from_elsewhere_is_known_by_its_digest(tmp_path: P
         index.note("model_path", str(pretrained_folders()["light"]))
         with pytest.raises(UsageError, match=r"is another model now .*: remove .*a\.kh and fill it again"):
             model_for(index, None)
-        with pytest.raises(UsageError, match=r"not the model that this index was made with, .*: use that one"):
+        with pytest.raises(UsageError, match=r"not the model that .*\.kh was made with, .*: use that one"):
             model_for(index, pretrained_folders()["light"])
 
 

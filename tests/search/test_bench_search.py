@@ -11,9 +11,9 @@ from kenthash.bench import index as index_bench
 from kenthash.bench import search as bench
 from kenthash.bench import vectors as vectors_bench
 from kenthash.bench.peers import PEERS
-from kenthash.bench.start import measure_rclip
+from kenthash.bench.start import bench_start, measure_rclip
 from kenthash.cli import app
-from kenthash.errors import UsageError
+from kenthash.errors import KenthashError, UsageError
 
 
 def test_contestants_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +72,11 @@ def test_codes_cluster_as_described() -> None:
 def test_misuse_is_one_line(option: str, value: str) -> None:
     with pytest.raises(UsageError, match=rf"^{option} {value}: [^\n]+$"):
         CliRunner().invoke(app, ["bench", "search", option, value, "--durable", "0"], catch_exceptions=False)
+
+
+def test_a_search_that_fails_is_not_measured(tmp_path: Path) -> None:
+    with pytest.raises(KenthashError, match=r"^what was to be measured failed: [^\n]*absent\.kh[^\n]*$"):
+        bench_start(str(tmp_path / "absent.kh"), rounds=1)
 
 
 def test_rclip_is_measured_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

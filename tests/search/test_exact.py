@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kenthash.codes import Codes, hamming, pack, unpack
 from kenthash.search import Index
 from kenthash.search.local import codefile, mih, scan
+from kenthash.search.local.local_engine import LocalEngine
 from kenthash.search.local.scan import to_words, word_queries
 from kenthash.search.local.store import READ_ROWS
 from kenthash.search.queries import Queries, real_valued
@@ -223,6 +224,29 @@ def test_large_additions_reach_the_code_file_by_themselves(tmp_path: Path, monke
         index.add([str(i) for i in range(300)], codes)
         assert index.search(codes[:1], 1)[0].ids == ["0"]
         assert index.stats().details["in the code file"] == 300
+
+
+def test_a_search_after_an_upsert_reads_what_is_new(tmp_path: Path) -> None:
+    """Not all that is beside the code file: by the steps that SQLite takes."""
+    codes, steps = make_codes("uniform", 5000, 64), [0]
+
+    def count_steps() -> int:
+        steps[0] += 1
+        return 0
+
+    def steps_of_a_search() -> int:
+        steps[0] = 0
+        assert len(index.search(codes[:1], 3)[0]) == 3
+        return steps[0]
+
+    with Index.create(tmp_path / "x.kh", 64) as index:
+        index.add([f"{i:04}" for i in range(5000)], codes)
+        assert isinstance(index.engine, LocalEngine)
+        with index.engine.connections.connection() as store:  # the one that the searches take
+            store.connection.set_progress_handler(count_steps, 1)
+        of_all, of_none = steps_of_a_search(), steps_of_a_search()
+        index.upsert(["0007"], codes[:1])
+        assert of_none < steps_of_a_search() < of_none + 200 < of_all
 
 
 def test_empty_index_and_no_queries(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Never
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner, Result
 from kenthash.cli import app
 from kenthash.errors import DataError
 from kenthash.model.config import HasherConfig, HeadConfig
+from kenthash.model.hasher import EncodedFiles
 from kenthash.model.network import HashNetwork
 from kenthash.search import Index
 from kenthash.search.folders.folder import BATCH, COMMITTED, IndexingReport, sync_folder
@@ -64,6 +66,22 @@ def test_a_moved_folder_is_not_encoded_again(photos: Path) -> None:
         assert (counts(report), encoded) == ((0, 0, 5, 0), 0)
         assert all(path is not None and path.is_file() and path.is_relative_to(moved) for path in paths(target))
     assert ids(elsewhere)[0] == "photos/2023/a.png"
+
+
+def test_folders_that_are_added_at_once_are_all_known(photos: Path) -> None:
+    """A second one, of the same name, from its beginning to its end while the first is being encoded."""
+    target, second = photos.parent / "x.kh", photos.parent / "other" / "photos"
+    paint(second / "b.png", 50)
+
+    def encode(batches: Iterable[Sequence[Path]]) -> Iterator[EncodedFiles]:
+        assert counts(add(second, target)[0]) == (1, 0, 0, 0)
+        yield from AverageHash()(batches)
+
+    with Index.create(target, 64) as index:
+        assert counts(sync_folder(index, walk_folder(photos), encode)) == (5, 0, 0, 0)
+    assert all(path is not None and path.is_file() for path in paths(target))
+    assert counts(add(second, target)[0]) == (0, 0, 1, 0)
+    assert counts(add(photos, target)[0]) == (0, 0, 5, 0)
 
 
 def test_a_moved_folder_with_other_pictures_is_another_folder(photos: Path) -> None:

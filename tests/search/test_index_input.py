@@ -1,6 +1,8 @@
 """What comes into an index is checked once, and refused in one line that says what is wrong."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,16 @@ def test_a_folder_is_no_index(tmp_path: Path) -> None:
             opened(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "target", ["", "milvus://", "milvus://:19530/x", "milvus://me:secret@/x", "milvus://host/", "milvus://host/a b"]
+)
+def test_an_address_that_names_no_index(target: str) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]+ ") as caught:
+        Index.open(target)
+    assert "None" not in str(caught.value) and "secret" not in str(caught.value)
+    assert target or "folder" not in str(caught.value)
+
+
 def test_bad_calls(index: Index, tmp_path: Path) -> None:
     calls: list[Any] = [
         lambda: index.add(["a"], CODE.astype(np.int64)),
@@ -95,6 +107,21 @@ def test_open_or_create(tmp_path: Path) -> None:
     Index.open_or_create(tmp_path / "y.kh", 32).close()
     with pytest.raises(UsageError, match="holds codes of 32 bits"):
         Index.open_or_create(tmp_path / "y.kh", 64)
+
+
+def test_several_that_create_one_index_at_once_share_it(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for turn in range(20):
+            path, together = tmp_path / f"{turn}.kh", Barrier(4)
+
+            def add(name: str, path: Path = path, together: Barrier = together) -> None:
+                together.wait()
+                with Index.open_or_create(path, 64) as index:
+                    index.add([name], CODE)
+
+            list(pool.map(add, "abcd"))
+            with Index.open(path) as index:
+                assert index.list_ids() == list("abcd")
 
 
 def test_the_id_that_was_there_is_named(index: Index) -> None:

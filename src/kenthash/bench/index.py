@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.bench.peers import K
+from kenthash.bench.peers import K, private_bytes
 from kenthash.bench.search import BITS, make_codes
 from kenthash.codes import Codes, pack
 from kenthash.search import Index
@@ -154,7 +154,7 @@ def bench_stages(items: int) -> Figures:
                 for start in range(0, items, PART):
                     index.add(names[start : start + PART], codes[start : start + PART, : length // 8])
                 index.compact()
-            before = _private_bytes()
+            before = private_bytes()
             with Index.open(path) as index:
                 for s, outputs in queries.items():
                     hits = [set(index.search(outputs[q : q + 1, :length], K)[0].ids) for q in range(QUERIES)]
@@ -165,19 +165,9 @@ def bench_stages(items: int) -> Figures:
                 figures["query_ms"][form] = {
                     s: _per_query(index, outputs[:, :length]) for s, outputs in queries.items()
                 }
-                figures["private_bytes_an_item"][form] = (_private_bytes() - before) / items
+                figures["private_bytes_an_item"][form] = (private_bytes() - before) / items
     both = {s: zip(found["stages", s], found["all", s], strict=True) for s in NOISES}
     return figures | {"same_hits": {s: float(np.mean([len(a & b) / K for a, b in both[s]])) for s in NOISES}}
-
-
-def _private_bytes() -> int:
-    """Memory of this process that is its own: not what the system can drop and read again from a mapped file."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return 0
-    lines = dict(line.split(":", 1) for line in status.splitlines())
-    return int(lines.get("RssAnon", "0 kB").split()[0]) * 1024
 
 
 def render_index(figures: Figures) -> str:

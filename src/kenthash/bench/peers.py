@@ -1,15 +1,18 @@
 """Libraries that find near codes and that a user could install instead, as `kenthash bench search` runs them.
 
     faiss Flat         a scan, the reference
-    faiss MultiHash    multi-index hashing up to 1 flipped bit in each of 4 tables of 16 bits; approximate
-    faiss IVF          a scan of 1/32 of 4 √N lists; approximate
+    faiss MultiHash    multi-index hashing up to 1 flipped bit in each of 4 tables of 16 bits, or beyond 2 million items
+                       3 of 21 bits, whose lists are shorter; approximate
+    faiss IVF          a scan of 1/32 of 4 √N lists, or beyond 2 million items of 1,024, since more take longer to build
+                       than all others together; approximate
     faiss HNSW         a graph with 16 links per item, otherwise faiss's defaults; approximate
     pynear MIH         multi-index hashing in 4 tables; approximate
     usearch exact      a scan
     usearch b1         a graph of packed bits with usearch's defaults; approximate
 
 Each maker takes codes [N, bits / 8] and gives a function from queries to distances [Q, K], with the number of bytes
-that the library holds, 0 where it does not say so. An ImportError says that the library is not installed.
+that the library holds; where it does not say so, those by which the memory of this process grew. An ImportError says
+that the library is not installed.
 """
 
 import sys
@@ -26,6 +29,7 @@ from kenthash.codes import Codes
 K = 10
 Run = Callable[[Any], NDArray[Any]]  # queries to distances [Q, K]
 Maker = Callable[[Codes], tuple[Run, int]]
+MANY = 2_000_000  # items
 
 
 def faiss_flat(codes: Codes) -> tuple[Run, int]:
@@ -37,15 +41,17 @@ def faiss_flat(codes: Codes) -> tuple[Run, int]:
 
 def faiss_multi_hash(codes: Codes) -> tuple[Run, int]:
     faiss = _faiss()
-    index = faiss.IndexBinaryMultiHash(8 * codes.shape[1], 4, 2 * codes.shape[1])
+    bits, before = 8 * codes.shape[1], private_bytes()
+    tables = 4 if len(codes) <= MANY else 3
+    index = faiss.IndexBinaryMultiHash(bits, tables, bits // tables)
     index.nflip = 1
     index.add(codes)
-    return _run_of(index), 0
+    return _run_of(index), private_bytes() - before
 
 
 def faiss_ivf(codes: Codes) -> tuple[Run, int]:
     faiss = _faiss()
-    lists = max(int(4 * len(codes) ** 0.5), 1)
+    lists = max(int(4 * len(codes) ** 0.5), 1) if len(codes) <= MANY else 1024
     quantiser = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index = faiss.IndexBinaryIVF(quantiser, 8 * codes.shape[1], lists)
     index.cp.max_points_per_centroid = 64  # of 256: k-means takes a quarter of the time, and recall is the same
@@ -66,9 +72,10 @@ def faiss_hnsw(codes: Codes) -> tuple[Run, int]:
 def pynear_mih(codes: Codes) -> tuple[Run, int]:
     import pynear
 
+    before = private_bytes()
     index = pynear.MIHBinaryIndex(4)
     index.set(codes)
-    return lambda queries: np.asarray(index.searchKNN_arrays(queries, K)[1]), 0
+    return lambda queries: np.asarray(index.searchKNN_arrays(queries, K)[1]), private_bytes() - before
 
 
 def usearch_exact(codes: Codes) -> tuple[Run, int]:
@@ -117,6 +124,16 @@ def _saved_bytes(faiss: Any, index: Any) -> int:
         return path.stat().st_size
 
 
+def private_bytes() -> int:
+    """Memory of this process that is its own: not what the system can drop and read again from a mapped file."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    return int(lines.get("RssAnon", "0 kB").split()[0]) * 1024
+
+
 PEERS: dict[str, Maker] = {
     "faiss Flat": faiss_flat,  # first: without the reference there is nothing to compare with
     "faiss MultiHash": faiss_multi_hash,
@@ -126,3 +143,4 @@ PEERS: dict[str, Maker] = {
     "usearch exact": usearch_exact,
     "usearch b1": usearch_b1,
 }
+FOR_MANY = ("faiss Flat", "faiss MultiHash", "faiss IVF")  # the others take hours to build, or too much memory

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kenthash.bench.peers import PEERS, K, Run
+from kenthash.bench.peers import FOR_MANY, MANY, PEERS, K, Run
 from kenthash.codes import Codes, unpack
 from kenthash.errors import KenthashError
 from kenthash.progress import bar
@@ -35,7 +35,6 @@ from kenthash.search.queries import Queries, real_valued
 BITS = 64
 KINDS = ("clustered", "uniform")
 LEAST = 1000  # items
-PEERS_MOST = 2_000_000  # items; beyond this most peers build for many minutes, and usearch runs out of memory
 LARGE = 50_000_000  # items; beyond this the form `fast` would take gigabytes, and many queries together many minutes
 REFERENCE = "faiss Flat"
 ONCE = ("pynear MIH", "usearch exact")  # one turn each: usearch takes longer than all others together
@@ -122,7 +121,7 @@ def _makers(codes: Codes) -> dict[str, Maker | None]:
             fits = form != "fast" or len(codes) <= LARGE
             makers[f"kenthash {form}{', real' if real else ''}"] = ours(form, real) if fits else None
     for name, peer in PEERS.items():
-        fits = name == REFERENCE or len(codes) <= PEERS_MOST
+        fits = name in FOR_MANY or len(codes) <= MANY
 
         def make(peer: Callable[[Codes], tuple[Run, int]] = peer) -> tuple[Run, float]:
             run, size = peer(codes)
@@ -227,7 +226,7 @@ def render(records: list[dict[str, Any]]) -> str:
                 lines.append(f"{name:<27}{figures['note']}")
                 continue
             answers = "exact" if figures["equal"] else f"recall {figures['recall']:.3f}"
-            size = f"{figures['bytes_an_item']:.0f}" if figures["bytes_an_item"] else "?"
+            size = f"{figures['bytes_an_item']:.0f}" if figures["bytes_an_item"] > 0 else "?"
             speed = "".join(
                 f"{figures[f'{x}_ms']:>9.3f} ms{figures[f'{x}_ratio']:>8.2f}×" if f"{x}_ms" in figures else f"{'–':>21}"
                 for x in ("single", "batch")

@@ -7,6 +7,7 @@ onnxruntime.
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from kenthash.encoders.clip import cached_clip
+from kenthash.errors import KenthashError
 from kenthash.model.config import read_config
 from kenthash.model.pretrained import find_model
 from kenthash.search import Index
@@ -100,7 +102,9 @@ def _run(words: list[str], **environment: str) -> tuple[float, float]:
 def _cost(command: list[str], folder: Path | None, environment: dict[str, str]) -> tuple[float, float]:
     """Processor and wall seconds of a command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, cwd=folder, env=os.environ | environment, stdout=subprocess.DEVNULL, check=True)
+    completed = subprocess.run(command, cwd=folder, env=os.environ | environment, stdout=subprocess.DEVNULL)
+    if completed.returncode:
+        raise KenthashError(f"what was to be measured failed: {shlex.join(command)}")
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 

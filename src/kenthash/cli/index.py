@@ -74,6 +74,7 @@ def add(
     from kenthash.errors import DataError, UsageError
     from kenthash.storage import is_address
 
+    data = data or None  # an empty one, of a variable that is not set, would be this folder
     if (data is None) == (codes is None) or (codes is not None and (model is not None or texts or exclude)):
         raise UsageError("give either a folder, such as . for this one, or --codes")
     if staging is not None and (codes is None or not str(index).startswith("milvus://")):

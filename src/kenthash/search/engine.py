@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenthash.codes import Codes
-from kenthash.errors import DataError
+from kenthash.errors import DataError, UsageError
 from kenthash.search.filters import Filter
 from kenthash.search.photo_counts import PhotoGroup
 from kenthash.search.queries import Queries
@@ -16,6 +16,10 @@ from kenthash.search.queries import Queries
 
 class NoSuchIndex(DataError):
     """There is no index at this address; one could be created."""
+
+
+class IndexExists(UsageError):
+    """There is an index at this address already; it could be opened."""
 
 
 MAX_TEXTS = 5  # texts per item that have codes: COCO has as many captions per picture

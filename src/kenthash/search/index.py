@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kenthash.codes import Codes, check_bits
 from kenthash.errors import DataError, DuplicateId, UsageError
-from kenthash.search.engine import Engine, Hits, Item, Metadata, NoSuchIndex, Stats, Value, coded_texts
+from kenthash.search.engine import Engine, Hits, IndexExists, Item, Metadata, NoSuchIndex, Stats, Value, coded_texts
 from kenthash.search.filters import UNENCODABLE, Filter, parse
 from kenthash.search.metadata import CONTROL, MAX_ID, JsonMetadata, check_id, check_metadata
 from kenthash.search.photo_counts import PhotoCounts, summarise
@@ -85,7 +85,10 @@ class Index:
         try:
             index = cls.open(target)
         except NoSuchIndex:
-            return cls.create(target, bits, rerank_bits)
+            try:
+                return cls.create(target, bits, rerank_bits)
+            except IndexExists:  # another process has created it meanwhile
+                index = cls.open(target)
         if index.code_bits != (rerank_bits or bits):
             actual = index.code_bits
             index.close()
@@ -361,6 +364,8 @@ def _engine_class(target: str) -> Any:
         return PostgresEngine
     if scheme:
         raise UsageError(f"{without_password(target)}: an index is a file, milvus://host:port/name or postgresql://...")
+    if not target:
+        raise UsageError("an index without a name: give a file, milvus://host:port/name or postgresql://...")
     if Path(target).is_dir():
         raise UsageError(f"{target}: a folder: an index is a file, such as .kenthash.kh in a folder that was indexed")
     from kenthash.search.local.local_engine import LocalEngine

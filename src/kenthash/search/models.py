@@ -150,8 +150,8 @@ def model_for(index: Index, run: Path | None, known: Iterable[Path] = ()) -> Pat
         if given:
             recorded = notes.get("model_path")
             raise UsageError(
-                f"{run}: not the model that this index was made with, which was {recorded}: use that one, or another "
-                "index"
+                f"{run}: not the model that {index.engine.where} was made with, which was {recorded}: use that one, "
+                "or another index"
             )
         raise UsageError(
             f"{run}: is another model now than the one that this index was made with: remove {index.engine.where} and "

@@ -33,6 +33,7 @@ Quantiser = Callable[["Vectors", int], Ranked | None]
 
 RABITQ_FACTORS = 8  # bytes per vector
 OPQ_ROUNDS = 50  # turns of the rotation, as many as faiss's default
+LONG, LONG_ROUNDS = 64, 20  # bytes from which so many do: a turn takes seconds, and R@10 at 64 bytes is that after 50
 FAST = 8  # dimensions: faiss clusters slices of fewer ten times slower
 
 
@@ -88,7 +89,8 @@ def opq(vectors: Vectors, size: int) -> Ranked | None:
     fit, query, database = (np.ascontiguousarray(_padded(m[:, :width], width)) for m in vectors.first(vectors.dim))
     faiss = load_faiss("the study of bytes")
     rotation = faiss.OPQMatrix(width, size)
-    rotation.niter, rotation.niter_pq_0, rotation.niter_pq = OPQ_ROUNDS, 10, 1
+    rotation.niter = OPQ_ROUNDS if size < LONG else LONG_ROUNDS
+    rotation.niter_pq_0, rotation.niter_pq = 10, 1
     quantiser = rotation.pq = faiss.ProductQuantizer(width, size, _centroid_bits(fit))
     rotation.train(fit)
     fit, query, database = (np.asarray(rotation.apply(m)) for m in (fit, query, database))

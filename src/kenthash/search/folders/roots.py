@@ -56,8 +56,7 @@ class Roots:
 
     def __init__(self, index: Index) -> None:
         self._index, self._file = index, index_file(index)
-        notes = index.notes()
-        self._roots = self._read(notes[ROOTS]) if ROOTS in notes else {}
+        self._roots = self._recorded()
 
     def __iter__(self) -> Iterator[Root]:
         return iter(self._roots.values())
@@ -116,12 +115,17 @@ class Roots:
         return None
 
     def keep(self, root: Root) -> None:
-        """Record where a folder is, and what is left out of it."""
-        if self._roots.get(root.name) != root:
-            self._roots[root.name] = root
+        """Record where a folder is, and what is left out of it. Another process may have recorded others meanwhile."""
+        recorded = self._recorded()
+        self._roots = self._roots | recorded | {root.name: root}
+        if recorded.get(root.name) != root:
             self._index.note(
                 ROOTS, json.dumps({name: self._written(known_root) for name, known_root in self._roots.items()})
             )
+
+    def _recorded(self) -> dict[str, Root]:
+        notes = self._index.notes()
+        return self._read(notes[ROOTS]) if ROOTS in notes else {}
 
     def _read(self, note: str) -> dict[str, Root]:
         base = self._file.parent if self._file else Path("/")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from kenthash.errors import DataError, KenthashError, UsageError
+from kenthash.errors import DataError, KenthashError
 from kenthash.files import sync_folder
-from kenthash.search.engine import NoSuchIndex
+from kenthash.search.engine import IndexExists, NoSuchIndex
 from kenthash.search.filters import NearPlace
 from kenthash.search.local.checksums import item_seal, notes_seal, text_seal
 from kenthash.search.local.idorder import IdOrder
@@ -51,7 +51,7 @@ NOTES_SEAL = "notes checksum"  # in `about`
 def create_file(path: Path, about: Mapping[str, str | int]) -> None:
     """Make an empty index under a temporary name, and rename it when it is complete. `about` says what it will hold."""
     if path.exists():
-        raise UsageError(f"{path}: exists already: open it, or choose another name")
+        raise IndexExists(f"{path}: exists already: open it, or choose another name")
     identity = uuid.uuid4().hex
     partial = path.with_name(f"{path.name}.{identity}.partial")
     try:
@@ -85,7 +85,7 @@ def _publish(partial: Path, path: Path) -> None:
     try:
         path.hardlink_to(partial)  # unlike a rename, fails where another process has created it
     except FileExistsError:
-        raise UsageError(f"{path}: exists already: open it, or choose another name") from None
+        raise IndexExists(f"{path}: exists already: open it, or choose another name") from None
     except OSError:  # a file system without hard links
         partial.replace(path)
 

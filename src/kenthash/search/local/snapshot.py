@@ -3,7 +3,7 @@ items added since (`Fresh`), which are in memory and are scanned. A snapshot nev
 makes a new one, so that searches under way are not disturbed. That costs little, whatever the number of items: fresh
 ones stay in the order in which they came. (Where several of them tie last, those with the smallest ids are picked.)
 
-**Two scan.** Where codes have more than `bits` bits, up to WHOLE items are all ranked by whole codes, which are then
+**Two stages.** Where codes have more than `bits` bits, up to WHOLE items are all ranked by whole codes, which are then
 held in memory. Of more items the candidates are those that are nearest by the first bits, which are in memory and in
 the tables; the other bits (`rest_codes`) are read for the candidates alone, and all bits rank them. Hashing finds some
 hundreds of candidates; a scan finds one for every 256 items (`scan`), in little more time than a few. A code is at
@@ -140,7 +140,7 @@ class Snapshot:
 
     @property
     def ranks_all(self) -> bool:
-        """Whether whole codes of all items are compared, although there are two scan."""
+        """Whether whole codes of all items are compared, although there are two stages."""
         return len(self.base.codes) + len(self.fresh.codes) <= WHOLE
 
     @cached_property

@@ -36,7 +36,7 @@ def parse_milvus_address(target: str) -> ServerAddress:
     except ValueError as error:
         raise UsageError(f"a Milvus address whose host or port is invalid: write {MILVUS_FORM}") from error
     name, options = parts.path.strip("/"), dict(parse_qsl(parts.query))
-    where = f"milvus://{host}:{port}/{name}"
+    where = f"milvus://{host}:{port}/{name}" if host else without_password(target)
     if not host or not _is_plain_name(name, 255):
         raise UsageError(f"{where}: write {MILVUS_FORM}, the name of ASCII letters, digits and underscores")
     if options not in ({}, {"secure": "true"}, {"secure": "false"}):

@@ -32,7 +32,7 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import DataError, DuplicateId, KenthashError, UsageError
-from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, NoSuchIndex, Stats, texts_of
+from kenthash.search.engine import MAX_TEXTS, Hits, IndexExists, Item, Metadata, NoSuchIndex, Stats, texts_of
 from kenthash.search.filters import Filter, matches
 from kenthash.search.photo_counts import PhotoGroup, photo_group_of
 from kenthash.search.queries import Queries
@@ -121,7 +121,7 @@ class MilvusEngine:
 
     def _create(self, bits: int, code_bits: int, shards: int, lists: int | None) -> None:
         if self._call(self.client.has_collection, self.name, timeout=CONNECT_SECONDS):
-            raise UsageError(f"{self.where}: exists already: open it, or choose another name")
+            raise IndexExists(f"{self.where}: exists already: open it, or choose another name")
         self.bits, self.code_bits, self.exact = bits, code_bits, lists is None
         self._create_collection(FORMAT, shards, lists)
         if code_bits > bits:

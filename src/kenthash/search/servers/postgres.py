@@ -26,7 +26,7 @@ import numpy as np
 
 from kenthash.codes import Codes
 from kenthash.errors import DataError, DuplicateId, KenthashError, UsageError
-from kenthash.search.engine import MAX_TEXTS, Hits, Item, Metadata, NoSuchIndex, Stats, texts_of
+from kenthash.search.engine import MAX_TEXTS, Hits, IndexExists, Item, Metadata, NoSuchIndex, Stats, texts_of
 from kenthash.search.filters import Among, And, Compare, Filter, Has, IsNull, Literal, NearPlace, Not, Or, kind
 from kenthash.search.photo_counts import CELLS_PER_DEGREE, MONTH, PhotoGroup
 from kenthash.search.queries import Queries
@@ -111,7 +111,7 @@ class PostgresEngine:
             engine._check_pgvector(cursor)
             cursor.execute("select to_regclass(%s)", [f'"{engine.name}"'])
             if cursor.fetchone() != (None,):
-                raise UsageError(f"{engine.where}: exists already: open it, or choose another table")
+                raise IndexExists(f"{engine.where}: exists already: open it, or choose another table")
             engine.bits, engine.code_bits, engine.hnsw = bits, code_bits, hnsw
             columns = 'id text collate "C" primary key, code bit({bits}) not null, metadata jsonb not null'
             engine._run(cursor, f"create table {{table}} ({columns})")
