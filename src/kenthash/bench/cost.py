@@ -9,7 +9,8 @@ but a few per cent (two operations per multiplication and addition):
                            of the MLP before and after its GELU (16); with OpenAI's GELU 8 w more.
 
 The way back takes twice the work of the way forward, and keeping nothing (`encoder.chunk`) one more way forward.
-Weights take 16 bytes each: value, gradient and Adam's two moments in float32. `measure` counts both on the CPU.
+Weights take 18 bytes each: value, gradient and Adam's two moments in float32, and the copy in bfloat16 that is computed
+with and kept for the way back. `measure` counts both on the CPU.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from kenthash.data.splits import Split, default_sizes, make_split
 from kenthash.encoders.base import Encoder
 from kenthash.training.recipe import Recipe
 
-WEIGHT_BYTES = 16  # of a trained weight: its value, gradient and two moments
+WEIGHT_BYTES = 18  # of a trained weight: its value, gradient and two moments, and its copy in bfloat16
 TOKENS = 32  # of a text at most; captions have about half
 PATCH_CHANNELS = 3
 
