@@ -79,6 +79,10 @@ class Cost:
         """Bytes of a step, without what the libraries themselves take."""
         return self.weights * WEIGHT_BYTES + (min(chunk, batch) if chunk else batch) * self.kept_bytes
 
+    def pairs(self, gpu: Gpu) -> int:
+        """How many the memory of a GPU holds at once, as a batch or as a chunk of one."""
+        return int((gpu.gigabytes * 1e9 - self.memory(0, 0)) / self.kept_bytes)
+
 
 def arithmetic(config: dict[str, Any], weights: int, quick_gelu: bool) -> Cost:
     """By the formulas above, from a configuration of open_clip with a vision transformer."""
@@ -136,7 +140,6 @@ class RunCost:
     """Of one run of a recipe on a benchmark of so many items."""
 
     steps: int
-    step_flops: float
     training_pictures: int  # decoded in all epochs
     other_pictures: int  # encoded for validation in every epoch, and at the end queries and database
     flops: float
@@ -152,10 +155,10 @@ def run_cost(cost: Cost, recipe: Recipe, items: int) -> RunCost:
     """Training and validation of all epochs, and one evaluation."""
     split = _split(recipe, items)
     steps = recipe.epochs * (len(split.train) // recipe.batch)
-    step_flops = cost.step_flops(recipe.batch, recipe.encoder.chunk)
     scored = len(split.validation_database()) if split.protocol == "honest" else len(split.query) + len(split.database)
     others = recipe.epochs * scored + len(split.query) + len(split.database)
-    return RunCost(steps, step_flops, steps * recipe.batch, others, steps * step_flops + others * cost.flops)
+    flops = steps * cost.step_flops(recipe.batch, recipe.encoder.chunk) + others * cost.flops
+    return RunCost(steps, steps * recipe.batch, others, flops)
 
 
 def _split(recipe: Recipe, items: int) -> Split:
