@@ -41,6 +41,10 @@ def main() -> None:
         what = f"encoder.chunk={chunk}" if chunk else "the whole batch"
         memory, work = (counted or cost).memory(batch, chunk) / GIGA, cost.step_flops(batch, chunk) / 1e12
         print(f"a step of {batch} pairs, {what}: {memory:.1f} GB, {work:.1f} TFLOP")
+    for gpu in GPUS:
+        speed, pairs = gpu.teraflops * 1e12 * options.utilisation, (counted or cost).pairs(gpu)
+        milliseconds = 1000 * cost.step_flops(batch, 0) / speed
+        print(f"  {gpu.name:<9} {milliseconds:4.0f} ms; its {gpu.gigabytes} GB hold {pairs:,} pairs at once")
     table(cost, recipes, options)
 
 

@@ -84,4 +84,5 @@ def test_what_a_run_costs() -> None:
     assert run.hours(gpu, 0.5) == pytest.approx(run.flops / 0.5e12 / 3600)
     assert run.hours(gpu, 0.5, pictures_per_second=10) == pytest.approx(14_100 / 10 / 3600)
     assert cost.step_flops(100, 50) == 4 * 100 * 2e9 and cost.step_flops(100, 0) == 3 * 100 * 2e9
-    assert cost.memory(100, 50) == 16_000 + 50e6 and len(GPUS) > 2
+    assert cost.memory(100, 50) == 18_000 + 50e6 and len(GPUS) > 2
+    assert cost.pairs(gpu) == 999  # of 1 GB, less the weights

@@ -282,3 +282,23 @@ def test_codes_that_do_not_fit_the_data(results: Path, tmp_path: Path) -> None:
         np.save(theirs / "image.npy", wrong)
         with pytest.raises(DataError, match=f"image.npy: .*{message}"):
             evaluate_submission(theirs, read_pack(results / "pack"))
+
+
+DOUBLED = ", ".join(f"a{n}: &a{n} {{k: *a{n - 1}, l: *a{n - 1}}}" for n in range(1, 30))  # each twice the one before
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        f"{{a0: &a0 {{k: 1}}, {DOUBLED}}}",
+        "&a {again: *a}",
+        f"{{{', '.join(f'k{n}: {n}' for n in range(10_000))}}}",
+        f"{{text: {'x' * (1 << 20)}}}",
+    ],
+    ids=["doubled", "endless", "wide", "long"],
+)
+def test_a_recipe_that_is_too_large_is_refused(results: Path, tmp_path: Path, recipe: str) -> None:
+    theirs = shutil.copytree(results / "theirs", tmp_path / "theirs")
+    (theirs / "submission.yaml").write_text(f"name: x\nprotocol: honest\nrecipe: {recipe}\n")
+    with pytest.raises(DataError, match=r"submission\.yaml: .*a recipe has at most"):
+        make_leaderboard([theirs])

@@ -9,7 +9,8 @@ but a few per cent (two operations per multiplication and addition):
                            of the MLP before and after its GELU (16); with OpenAI's GELU 8 w more.
 
 The way back takes twice the work of the way forward, and keeping nothing (`encoder.chunk`) one more way forward.
-Weights take 16 bytes each: value, gradient and Adam's two moments in float32. `measure` counts both on the CPU.
+Weights take 18 bytes each: value, gradient and Adam's two moments in float32, and the copy in bfloat16 that is computed
+with and kept for the way back. `measure` counts both on the CPU.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from kenthash.data.splits import Split, default_sizes, make_split
 from kenthash.encoders.base import Encoder
 from kenthash.training.recipe import Recipe
 
-WEIGHT_BYTES = 16  # of a trained weight: its value, gradient and two moments
+WEIGHT_BYTES = 18  # of a trained weight: its value, gradient and two moments, and its copy in bfloat16
 TOKENS = 32  # of a text at most; captions have about half
 PATCH_CHANNELS = 3
 
@@ -77,6 +78,10 @@ class Cost:
     def memory(self, batch: int, chunk: int) -> float:
         """Bytes of a step, without what the libraries themselves take."""
         return self.weights * WEIGHT_BYTES + (min(chunk, batch) if chunk else batch) * self.kept_bytes
+
+    def pairs(self, gpu: Gpu) -> int:
+        """How many the memory of a GPU holds at once, as a batch or as a chunk of one."""
+        return int((gpu.gigabytes * 1e9 - self.memory(0, 0)) / self.kept_bytes)
 
 
 def arithmetic(config: dict[str, Any], weights: int, quick_gelu: bool) -> Cost:
@@ -135,7 +140,6 @@ class RunCost:
     """Of one run of a recipe on a benchmark of so many items."""
 
     steps: int
-    step_flops: float
     training_pictures: int  # decoded in all epochs
     other_pictures: int  # encoded for validation in every epoch, and at the end queries and database
     flops: float
@@ -151,10 +155,10 @@ def run_cost(cost: Cost, recipe: Recipe, items: int) -> RunCost:
     """Training and validation of all epochs, and one evaluation."""
     split = _split(recipe, items)
     steps = recipe.epochs * (len(split.train) // recipe.batch)
-    step_flops = cost.step_flops(recipe.batch, recipe.encoder.chunk)
     scored = len(split.validation_database()) if split.protocol == "honest" else len(split.query) + len(split.database)
     others = recipe.epochs * scored + len(split.query) + len(split.database)
-    return RunCost(steps, step_flops, steps * recipe.batch, others, steps * step_flops + others * cost.flops)
+    flops = steps * cost.step_flops(recipe.batch, recipe.encoder.chunk) + others * cost.flops
+    return RunCost(steps, steps * recipe.batch, others, flops)
 
 
 def _split(recipe: Recipe, items: int) -> Split:

@@ -25,7 +25,7 @@ from kenthash.studies.entries import Entry, entries_below, read_controls
 from kenthash.studies.published import beside_published
 from kenthash.studies.results import MEAN, Cell, Cells, Row, basis_of_test, cells_of, winners, with_mean
 from kenthash.studies.sheet import Sheet, html_page, prose
-from kenthash.studies.tables import OWN_PAIRS, RECALL_K, TASKS, draw_figure, has_maps, sheet_of
+from kenthash.studies.tables import OWN_PAIRS, RECALL_K, TASKS, Winners, draw_figure, has_maps, sheet_of
 
 # What has to be the same, by the name in metrics.json, and what it is called in a message.
 RULES = {
@@ -55,11 +55,12 @@ class Leaderboard:
     recipes: dict[str, str]  # by the name of a row
     differences: dict[str, str]  # of rows that are a further recipe of a method: how it differs from the first
     bits: list[int]
+    won: Winners
     note: str
     published: Sheet | None
 
     def sheet(self) -> Sheet:
-        return sheet_of(self.rows, self.bits, winners(self.rows), self.note)
+        return sheet_of(self.rows, self.bits, self.won, self.note)
 
     def page(self) -> str:
         """One HTML page that opens offline. Tables are sorted by a click on the head of a column."""
@@ -140,13 +141,14 @@ def make_leaderboard(folders: Sequence[Path]) -> Leaderboard:
     if controls:
         names = ", ".join(row.name for row in controls)
         note += f" Ranked by real values, no codes: {names}."
-    if bold := basis_of_test(rows):
+    won = winners(rows)
+    if won and (bold := basis_of_test(rows)):
         note += f" Bold: {bold}."
     note += "".join(f" {line}" for line in missing)
-    recipes = {name: group[0].recipe for name, group in groups.items()}
+    recipes = {row.name: groups[row.name][0].recipe for row in ranked}
     differences = _differences(groups)
     published = beside_published(rows, bits, data, items) if by_labels else None
-    return Leaderboard(rows, recipes, differences, bits, note, published)
+    return Leaderboard(rows, recipes, differences, bits, won, note, published)
 
 
 def _block(title: str, sheet: Sheet) -> str:

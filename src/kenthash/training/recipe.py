@@ -23,6 +23,9 @@ from kenthash.methods.base import settings_of
 from kenthash.model.config import HeadConfig
 from kenthash.validation import checked
 
+LARGEST = 1 << 20  # bytes of a recipe file; ours have some thousand
+MOST_VALUES = 10_000
+
 ChooseBy = Literal["map", "recall", "both"]
 Bits = Annotated[int, AfterValidator(check_bits)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -133,6 +136,8 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
 def read_recipe(path: Path) -> dict[str, Any]:
     """The layer that a recipe file is."""
     try:
+        if path.is_file() and path.stat().st_size > LARGEST:
+            raise DataError(f"{path}: has {path.stat().st_size:,} bytes, but a recipe has at most {LARGEST:,}")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
@@ -142,6 +147,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(values, dict):
         raise DataError(f"{path}: a recipe is a mapping of names to values")
+    if _has_too_many(values):
+        raise DataError(f"{path}: a recipe has at most {MOST_VALUES:,} values, counting those that stand for others")
     return values
 
 
@@ -208,6 +215,19 @@ def _parse_yaml(text: str) -> Any:
         raise ValueError("it is nested too deep") from error
     except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist, or a number of 5,000 digits
         raise ValueError(" ".join(str(error).split())[:300]) from error
+
+
+def _has_too_many(values: Any) -> bool:
+    """YAML can name a part and repeat it within itself: few lines then stand for billions of values, or for no end."""
+    waiting, number = [values], 0
+    while waiting and number <= MOST_VALUES:
+        value = waiting.pop()
+        number += 1
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple | set):
+            waiting.extend(value)
+    return number > MOST_VALUES
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
