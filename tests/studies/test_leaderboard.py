@@ -1,6 +1,7 @@
 """Codes from elsewhere are scored as our own are, and only results of the same rules are ranked together."""
 
 import csv
+import html
 import json
 import shutil
 from dataclasses import replace
@@ -77,12 +78,13 @@ def test_rows_are_ranked_and_recipes_told_apart(results: Path, tmp_path: Path) -
         (theirs / "submission.yaml").write_text(f"name: {name}\nprotocol: honest\n")
     again = shutil.copytree(results / "run", tmp_path / "again")
     stored = yaml.safe_load((again / "recipe.yaml").read_text())
-    (again / "recipe.yaml").write_text(yaml.safe_dump(stored | {"epochs": 3}))
+    (again / "recipe.yaml").write_text(yaml.safe_dump(stored | {"epochs": 3, "start": "light"}))
     board = make_leaderboard([tmp_path / "worse", tmp_path / "better", results / "run", again])
     assert [row.name for row in board.rows] == ["better", "DSPH", "DSPH (2)", "worse"]
     assert "Ranked by mAP at 16 bits" in board.note and "seed 0." in board.note
-    assert board.differences == {"DSPH (2)": "unlike DSPH: epochs 3, not 2"}
-    assert "unlike DSPH: epochs 3, not 2" in board.page()
+    difference = "unlike DSPH: start light, not ''; epochs 3, not 2"
+    assert board.differences == {"DSPH (2)": difference}
+    assert html.escape(difference) in board.page() and list(board.recipes) == [row.name for row in board.rows]
 
 
 def test_a_recipe_of_the_page_makes_the_run_again(results: Path) -> None:

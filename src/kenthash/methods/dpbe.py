@@ -15,10 +15,11 @@ output, normal with the variance Σ_d f_d²/(H_kd + 1) for the vector f, is draw
 scaled to a mean square of 1, about what the head sees. Mended: the code overwrites the loss of each sample by that of
 the next, and here all count. Its codes are the signs of the mean over five samples, here those of the mean weights.
 
-On frozen vectors its short codes stay behind those of DSPH; neither the authors' batch of 300 nor three times as many
-epochs change that. A_ij is never below 0, so that all outputs share a direction and each bit has one value more often
-than the other, and nothing draws outputs to their signs: signing them costs much. The noise has little part in it: H
-grows by about 1,000 in a step, and after one epoch the noise is 7 % of the outputs.
+On frozen vectors its codes of 16 bits stay behind those of DSPH; neither the authors' batch of 300 nor three times as
+many epochs change that. Its real outputs rank items as well as DSPH's do, but signing them costs it twice as much:
+A_ij is never below 0, so that all outputs share a direction and each bit has one value more often than the other, and
+nothing draws outputs to their signs. The noise has little part in it: H grows by about 1,000 in a step, and after one
+epoch the noise is 7 % of the outputs.
 """
 
 from dataclasses import dataclass

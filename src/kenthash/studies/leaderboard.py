@@ -186,10 +186,14 @@ def _differences(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
             continue
         other, theirs = first[group[0].title]
         changed = [key for key in {**theirs, **settings} if settings.get(key) != theirs.get(key)]
-        parts = [f"{key} {settings.get(key)}, not {theirs.get(key)}" for key in changed[:NAMED]]
+        parts = [f"{key} {_shown(settings.get(key))}, not {_shown(theirs.get(key))}" for key in changed[:NAMED]]
         more = f"; and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
         lines[name] = f"unlike {other}: {'; '.join(parts)}{more}"
     return lines
+
+
+def _shown(value: Any) -> str:
+    return "''" if value == "" else str(value)
 
 
 def _flat(recipe: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
