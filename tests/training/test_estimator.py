@@ -58,6 +58,8 @@ def test_what_it_learned_is_saved_copied_and_repeated(tmp_path: Path) -> None:
 def test_pairs_alone_are_enough() -> None:
     image, text, _ = items(100)
     assert KentHasher(bits=16, epochs=2).fit(image, text).transform_text(text).shape == (100, 2)
+    one_class = KentHasher(bits=16, epochs=2).fit(image, text, np.zeros(100))
+    assert np.array_equal(one_class.transform(image), KentHasher(bits=16, epochs=2).fit_transform(image, text))
 
 
 def test_wrong_input_is_a_value_error() -> None:
@@ -72,6 +74,10 @@ def test_wrong_input_is_a_value_error() -> None:
         KentHasher().fit(image, text, labels[:3])
     with pytest.raises(UsageError, match="0 or 1"):
         KentHasher().fit(image, text, np.full((20, 2), 3))
+    with pytest.raises(UsageError, match=r"labels of shape \(\)"):
+        KentHasher().fit(image, text, 5)
+    with pytest.raises(UsageError, match="dsph needs labels that some items share and others do not: all 20 items"):
+        KentHasher(method="dsph").fit(image, text, np.zeros(20))
     with pytest.raises(UsageError, match="9 were learned from"):
         KentHasher(bits=8, epochs=1).fit(image, text, labels).transform_text(image)
     with pytest.raises(ValueError, match="NaN"):

@@ -372,6 +372,25 @@ def test_a_command_that_cannot_be_done_says_so_in_one_line(
         assert printed.err.startswith("error: ") and message in printed.err and printed.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("history.json", "[]", "history.json: not the results of a run's epochs"),
+        ("history.json", '{"a": 1}', "history.json: not the results of a run's epochs"),
+        (
+            "recipe.yaml",
+            "method: dsph\nepochs: x\n",
+            "recipe.yaml: not the recipe of a run: epochs: 'x' is not a whole",
+        ),
+    ],
+)
+def test_a_damaged_run_is_refused(whole: Whole, tmp_path: Path, name: str, content: str, message: str) -> None:
+    run = shutil.copytree(whole[0], tmp_path / "run")
+    (run / name).write_text(content)
+    with pytest.raises(DataError, match=message):
+        evaluate_run(run, figures=False)
+
+
 def test_data_of_another_encoder_is_refused(whole: Whole, tmp_path: Path) -> None:
     other = write_pack(tmp_path / "other")
     vectors = np.load(other / "image.npy")

@@ -150,6 +150,8 @@ def _read(kind: type[Record], path: Path, advice: str) -> tuple[dict[str, Any], 
     if path.is_file() and path.stat().st_size > LARGEST:
         raise DataError(f"{path}: has {path.stat().st_size:,} bytes, but kenthash writes far fewer: {advice}")
     values = read_json(path)
+    if not isinstance(values, dict):
+        raise DataError(f"{path}: must be a JSON object: {advice}")
     try:
         return values, kind.model_validate(values)
     except ValidationError as error:

@@ -20,10 +20,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import nn
 
 from kenthash.codes import Codes, pack
+from kenthash.data.check import why_labels_teach_nothing
 from kenthash.data.dataset import Dataset
 from kenthash.data.pack import FeaturePack
 from kenthash.encoders import check_device
 from kenthash.errors import UsageError
+from kenthash.methods import METHODS
 from kenthash.model.network import HashNetwork
 from kenthash.training.loop import Training
 from kenthash.training.recipe import make_recipe
@@ -33,8 +35,9 @@ from kenthash.training.sources import FeatureSource
 class KentHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Learns codes for two kinds of vectors, such that vectors of like items have near codes.
 
-    `method` is one of `kenthash train --method`; by default `kaph` with labels, and `kcph`, which learns from pairs
-    alone, without. `recipe` has further values of a recipe, such as `{"head": {"kind": "mlp", "hidden": 512}}`.
+    `method` is one of `kenthash train --method`; by default `kaph` with labels that tell items apart, and `kcph`, which
+    learns from pairs alone, without. `recipe` has further values of a recipe, such as
+    `{"head": {"kind": "mlp", "hidden": 512}}`.
 
     Example, of 60 items of three classes:
 
@@ -87,10 +90,14 @@ class KentHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         offsets = np.arange(len(image) + 1, dtype=np.int64)
         device = torch.device(check_device(self.device))
         source = FeatureSource(FeaturePack(Path("vectors"), dataset, image, text, offsets, {}), device)
+        fault = why_labels_teach_nothing(hot) if hot.any() else "there are none"
+        method = self.method or ("kcph" if fault else "kaph")
+        if fault and method in METHODS and METHODS[method].needs_labels:
+            raise UsageError(f"{method} needs labels that some items share and others do not: {fault}")
         recipe = make_recipe(
             self.recipe or {},
             {
-                "method": self.method or ("kaph" if hot.any() else "kcph"),
+                "method": method,
                 "bits": self.bits,
                 "epochs": self.epochs,
                 "batch": self.batch_size,
@@ -144,7 +151,7 @@ def _multi_hot(labels: ArrayLike | None, items: int) -> tuple[NDArray[np.uint8],
     if labels is None:
         return np.zeros((items, 0), np.uint8), []
     array = np.asarray(labels)
-    if len(array) != items or array.ndim not in (1, 2):
+    if array.ndim not in (1, 2) or len(array) != items:
         raise UsageError(f"labels of shape {array.shape}: give [{items}] classes or [{items}, C] of 0 and 1")
     if array.ndim == 1:
         classes, numbers = np.unique(array, return_inverse=True)

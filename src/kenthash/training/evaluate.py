@@ -10,7 +10,7 @@ import torch
 from kenthash import __version__
 from kenthash.codes import pack
 from kenthash.data.splits import Rows, Split
-from kenthash.errors import KenthashError, UsageError
+from kenthash.errors import DataError, KenthashError, UsageError
 from kenthash.evaluation import (
     DIRECTIONS,
     Evaluation,
@@ -175,7 +175,7 @@ def _evaluate(run: Run, ties: Ties, figures: bool, bits: int) -> RunEvaluation:
         **({"short_queries": short.to_json()} if short is not None else {}),
         "seed": run.recipe.seed,
         "ties": ties,
-        **_selection(read_json(path / "history.json"), run.recipe),
+        **_selection(path / "history.json", run.recipe),
         "data": run.recipe.data,
         "data_name": source.dataset.name,
         "data_digest": source.dataset.digest(),
@@ -307,11 +307,15 @@ def named_scores(scores: InstanceScores) -> dict[str, Any]:
     }
 
 
-def _selection(history: list[dict[str, Any]], recipe: Recipe) -> dict[str, Any]:
+def _selection(path: Path, recipe: Recipe) -> dict[str, Any]:
     """Which epoch the model is of, and on what and by which figures it was chosen."""
-    labelled = "i2t" in history[0]
-    prefix = "" if labelled else "recall_"  # without labels, recall of own pairs
-    scores = [EpochScore(e["epoch"], e[f"{prefix}i2t"], e[f"{prefix}t2i"], e["score"]) for e in history]
+    history = read_json(path)
+    try:
+        labelled = "i2t" in history[0]
+        prefix = "" if labelled else "recall_"  # without labels, recall of own pairs
+        scores = [EpochScore(e["epoch"], e[f"{prefix}i2t"], e[f"{prefix}t2i"], float(e["score"])) for e in history]
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: not the results of a run's epochs: train the run again") from error
     if recipe.protocol == "honest":
         chosen = {"chosen_on": "validation", "chosen_by": recipe.choose_by if labelled else "recall"}
         return {"protocol": recipe.protocol, **chosen, "epoch": honest_epoch(scores)}
