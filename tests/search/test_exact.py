@@ -158,7 +158,8 @@ def test_index_equals_brute_force(
         index.add(ids[:1500], codes[:1500], entries[:1500])
         index.compact()
         assert (index.stats().details["tables"] == 0) == (form == "scan")
-        index.add(ids[1500:], codes[1500:], entries[1500:])
+        for part in slice(1500, 1750), slice(1750, items):  # the rows of one are in the order of ids, those of two not
+            index.add(ids[part], codes[part], entries[part])
         assert index.remove([*ids[::7], "unknown"]) == len(ids[::7])
         codes[3::14] = make_codes("uniform", len(codes[3::14]), bits, seed=5)
         index.upsert(ids[3::14], codes[3::14], entries[3::14])
