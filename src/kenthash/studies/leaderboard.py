@@ -177,10 +177,7 @@ def _differences(groups: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
     first: dict[str, tuple[str, dict[str, Any]]] = {}
     lines = {}
     for name, group in groups.items():
-        try:
-            settings = dict(_flat(yaml.safe_load(group[0].recipe)))
-        except RecursionError as error:
-            raise DataError(f"{group[0].folder}: its recipe contains itself: write it without YAML aliases") from error
+        settings = dict(_flat(yaml.safe_load(group[0].recipe)))
         if group[0].title not in first:
             first[group[0].title] = name, settings
             continue
