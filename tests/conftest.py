@@ -36,13 +36,13 @@ def pytest_configure(config: pytest.Config) -> None:
 LONGEST = (
     "studies/test_reproduce.py",
     "training/test_run.py",
+    "encoders/test_shard_work.py",  # Ray, which else runs alone at the end
     "studies/test_practice.py",
     "studies/test_compare.py",
     "test_docs.py",
     "torture/test_faults.py",
     "torture/test_power_loss.py",
     "search/test_rule_machine.py",  # the first to wait for the start of Milvus, while the others do something else
-    "encoders/test_shard_work.py",
     "encoders/test_encode_pipeline.py",
     "methods/test_learning.py",
     "encoders/test_devices.py",
